@@ -1,0 +1,86 @@
+"""The `steinscope` command. torch is imported only by the commands that need it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import App
+
+from steinscope import __version__
+from steinscope.errors import InputError, NonFiniteError
+
+__all__ = ["app", "main"]
+
+app = App(
+    name="steinscope",
+    help="Tell whether an unnormalised density fits data, by learning the Stein discrepancy.",
+    version=__version__,
+)
+
+
+@app.command
+def demo(*, out: Path = Path("results/demo")) -> None:
+    """Estimate the discrepancy of three models of one data set, print a table and draw a figure.
+
+    Parameters
+    ----------
+    out
+        The directory for the figure.
+    """
+    from steinscope.demo import run_demo
+
+    print("\n".join(run_demo(out)))
+
+
+@app.command
+def reproduce(
+    name: str | None = None,
+    /,
+    *,
+    scale: Literal["smoke", "quick", "paper"] = "quick",
+    out: Path | None = None,
+    jobs: int | None = None,
+    list_: bool = False,
+) -> None:
+    """Run an experiment of the paper. A run that was stopped goes on where it was.
+
+    Parameters
+    ----------
+    name
+        The experiment; see --list.
+    scale
+        smoke for seconds, quick for minutes, paper for the paper's own size.
+    out
+        The directory for figures, tables and finished trials; by default results/NAME-SCALE.
+    jobs
+        How many trials run at once; by default as many as there are processors.
+    list_
+        List the experiments.
+    """
+    from steinscope.experiments.runner import EXPERIMENTS
+    from steinscope.experiments.runner import reproduce as run
+
+    if list_:
+        width = max(map(len, EXPERIMENTS))
+        print("\n".join(f"{key:<{width}}  {text}" for key, text in EXPERIMENTS.items()))
+        return
+    if name is None:
+        raise InputError(f"NAME: expected an experiment: {', '.join(EXPERIMENTS)}")
+    print("\n".join(run(name, scale, out, jobs=jobs)))
+
+
+def main() -> None:
+    """Run the command. Bad input is one line on the standard error and exit status 2."""
+    try:
+        app()
+    except InputError as error:
+        print(f"steinscope: {error}", file=sys.stderr)
+        sys.exit(2)
+    except NonFiniteError as error:
+        print(f"steinscope: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("steinscope: stopped", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,295 @@
+"""What a model is: something with a score, which is the gradient of its log-density in x.
+
+A model is any object with `score(x)` or with `log_prob(x)`, which need not be normalised. Distributions of
+torch.distributions and modules with `log_prob` are models as they are. Plain functions become models by
+`from_log_prob`, `from_energy` and `from_score`. Where a model is only looked at in x, an array of scores will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from steinscope.arrays import Rows, check_rows, read_rows, row_blocks, temporary_rows
+from steinscope.errors import InputError
+
+__all__ = ["Density", "as_density", "from_energy", "from_log_prob", "from_score", "score_rows"]
+
+# Both batch sizes keep the arrays of one batch within the processor's cache or a few of them in memory.
+_SCORE_BATCH_BYTES = 2**24
+
+
+@runtime_checkable
+class Density(Protocol):
+    """A model that can be looked at: `score(x)` gives the gradient of its log-density at each point."""
+
+    def score(self, x: Tensor) -> Tensor:
+        """The score at each point, of the shape of x."""
+        ...
+
+
+class _LogProbDensity:
+    """A density given by a differentiable log-density; its score comes from autograd."""
+
+    def __init__(self, log_prob: Callable[[Tensor], Tensor], name: str) -> None:
+        self._log_prob = log_prob
+        self._name = name
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The log-density at each point, up to a constant."""
+        value = _call(self._log_prob, x, self._name)
+        if not isinstance(value, Tensor):
+            hint = "; pass numpy=True for a function on NumPy arrays" if isinstance(value, np.ndarray) else ""
+            raise InputError(f"model: {self._name} returned {type(value).__name__}, expected a tensor{hint}")
+        return _one_per_point(value, x, self._name)
+
+    def score(self, x: Tensor) -> Tensor:
+        """The gradient of the log-density at each point."""
+        with torch.inference_mode(False), torch.enable_grad():
+            # A clone, because x may be an inference tensor, which autograd refuses.
+            x = x.detach().clone().requires_grad_()
+            value = self.log_prob(x)
+            if not value.requires_grad:
+                raise InputError(
+                    f"model: {self._name} does not depend on x through torch operations; "
+                    "give its score by from_score, or pass numpy=True"
+                )
+            (score,) = torch.autograd.grad(value.sum(), x, allow_unused=True)
+        if score is None:
+            raise InputError(f"model: {self._name} does not depend on x")
+        return score
+
+
+class _NumpyLogProbDensity:
+    """A density given by a function on NumPy arrays; its score comes from central differences in float64."""
+
+    def __init__(self, log_prob: Callable[[np.ndarray], np.ndarray], name: str) -> None:
+        self._log_prob = log_prob
+        self._name = name
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The log-density at each point, up to a constant."""
+        return torch.from_numpy(self._values(x.detach().cpu().double().numpy())).to(x)
+
+    def _values(self, points: np.ndarray) -> np.ndarray:
+        value = np.asarray(_call(self._log_prob, points, self._name), dtype=np.float64)
+        return _one_per_point(torch.from_numpy(value), torch.from_numpy(points), self._name).numpy()
+
+    def score(self, x: Tensor) -> Tensor:
+        """The gradient of the log-density at each point, by 2 d evaluations."""
+        points = x.detach().cpu().double().numpy()
+        flat = points.reshape(len(points), -1)
+        score = np.empty_like(flat)
+        for i in range(flat.shape[1]):
+            # The cube root of the precision balances the error of the formula against that of rounding.
+            step = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(flat[:, i]))
+            ahead, behind = flat.copy(), flat.copy()
+            ahead[:, i] += step
+            behind[:, i] -= step
+            width = ahead[:, i] - behind[:, i]
+            difference = self._values(ahead.reshape(points.shape)) - self._values(behind.reshape(points.shape))
+            score[:, i] = difference / width
+        return torch.from_numpy(score.reshape(points.shape)).to(x)
+
+
+class _ScoreDensity:
+    """A density given by its score function."""
+
+    def __init__(self, score: Callable[[Any], Any], numpy: bool) -> None:
+        self._score = score
+        self._numpy = numpy
+
+    def score(self, x: Tensor) -> Tensor:
+        """The gradient of the log-density at each point."""
+        if self._numpy:
+            value = np.array(_call(self._score, x.detach().cpu().numpy(), "score"))
+            return torch.from_numpy(value).to(x)
+        value = _call(self._score, x, "score")
+        if not isinstance(value, Tensor):
+            hint = "; pass numpy=True for a function on NumPy arrays" if isinstance(value, np.ndarray) else ""
+            raise InputError(f"model: score returned {type(value).__name__}, expected a tensor{hint}")
+        return value
+
+
+def from_log_prob(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
+    """A model from its log-density, which need not be normalised.
+
+    Arguments:
+        fn: Takes points (n, ...) to n log-densities.
+        numpy: Whether `fn` works on NumPy arrays. Its score then comes from central differences, 2 d evaluations
+            for each batch; where you have the gradient, `from_score` is faster and more exact.
+
+    Example:
+        >>> model = from_log_prob(lambda x: -0.5 * (x**2).sum(1))
+        >>> model.score(torch.tensor([[1.0, 2.0]]))
+        tensor([[-1., -2.]])
+    """
+    _check_callable(fn)
+    return _NumpyLogProbDensity(fn, "log_prob") if numpy else _LogProbDensity(fn, "log_prob")
+
+
+def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
+    """A model from its energy, which is minus the log-density.
+
+    Arguments:
+        fn: Takes points (n, ...) to n energies.
+        numpy: Whether `fn` works on NumPy arrays; see `from_log_prob`.
+
+    Example:
+        >>> model = from_energy(lambda x: 0.5 * (x**2).sum(1))
+        >>> model.score(torch.tensor([[1.0, 2.0]]))
+        tensor([[-1., -2.]])
+    """
+    _check_callable(fn)
+    if numpy:
+        return _NumpyLogProbDensity(lambda x: -np.asarray(fn(x)), "energy")
+    return _LogProbDensity(lambda x: -fn(x), "energy")
+
+
+def from_score(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
+    """A model from its score, the gradient of the log-density in x.
+
+    Arguments:
+        fn: Takes points (n, ...) to scores of the same shape.
+        numpy: Whether `fn` works on NumPy arrays, as functions of JAX, Stan and PyMC do.
+
+    Example:
+        >>> model = from_score(lambda x: -x, numpy=True)
+        >>> model.score(torch.tensor([[1.0, 2.0]]))
+        tensor([[-1., -2.]])
+    """
+    _check_callable(fn)
+    return _ScoreDensity(fn, numpy)
+
+
+def as_density(model: Any) -> Density:
+    """`model` as something with a score, or an `InputError` that says what a model can be."""
+    if callable(getattr(model, "score", None)):
+        return model
+    if callable(getattr(model, "log_prob", None)):
+        return _LogProbDensity(model.log_prob, "log_prob")
+    if callable(model) and not isinstance(model, type):
+        raise InputError(
+            f"model: got the function or callable {_name(model)}; say what it computes: "
+            "from_log_prob(fn), from_energy(fn) or from_score(fn)"
+        )
+    raise InputError(
+        "model: expected an object with score(x) or log_prob(x), a function wrapped by from_log_prob, from_energy "
+        f"or from_score, or an array of scores at x, got {_name(model)}"
+    )
+
+
+def score_rows(
+    model: Any, x: Rows, *, dtype: torch.dtype, device: torch.device, batch_size: int | None = None, name: str = "model"
+) -> Rows:
+    """The model's score at every row of x, computed once and batch by batch.
+
+    Arguments:
+        model: A model, or an array of scores at x.
+        x: The points, as `check_rows` returns them.
+        dtype: The floating type of the scores.
+        device: The device of the scores.
+        batch_size: How many points are scored at once; by default as many as take 16 MiB.
+        name: What the user calls the model.
+
+    Returns:
+        Scores of the shape of x: a tensor, or a memmap on a temporary file where x is a memmap.
+    """
+    if isinstance(model, Tensor | np.ndarray | list | tuple):
+        scores = check_rows(model, f"{name} (array of scores)", dtype=dtype, device=device)
+        if scores.shape != x.shape:
+            raise InputError(
+                f"{name}: an array of scores must have the shape of x, {tuple(x.shape)}, got {tuple(scores.shape)}"
+            )
+        _check_some_nonzero(_any_nonzero(scores), name, len(x))
+        return scores
+    density = as_density(model)
+    model_dtype, model_device = _placement(model, dtype, device)
+    scores: Rows = (
+        temporary_rows(x.shape, dtype) if isinstance(x, np.memmap) else torch.empty(x.shape, dtype=dtype, device=device)
+    )
+    any_nonzero = False
+    blocks = (
+        row_blocks(x, _SCORE_BATCH_BYTES)
+        if batch_size is None
+        else ((start, min(start + batch_size, len(x))) for start in range(0, len(x), batch_size))
+    )
+    for start, stop in blocks:
+        batch = read_rows(x, slice(start, stop), dtype=model_dtype, device=model_device)
+        score = _call(density.score, batch, "score")
+        if not isinstance(score, Tensor) or score.shape != batch.shape:
+            came = tuple(score.shape) if isinstance(score, Tensor | np.ndarray) else type(score).__name__
+            raise InputError(
+                f"{name}: score(x) must be a tensor of the shape of x, {tuple(batch.shape)}, got {came}; "
+                "the score is the gradient of the log-density in x"
+            )
+        score = score.detach()
+        finite = score.isfinite().flatten(1).all(1) if score.ndim > 1 else score.isfinite()
+        if not bool(finite.all()):
+            row = int((~finite).nonzero()[0, 0])
+            bad = score[row].flatten()
+            raise InputError(
+                f"{name}: the score at row {start + row} of x is {float(bad[~bad.isfinite()][0])}; "
+                "every score must be finite"
+            )
+        any_nonzero = any_nonzero or bool(score.any())
+        if isinstance(scores, np.memmap):
+            scores[start:stop] = score.cpu().numpy()
+        else:
+            scores[start:stop] = score
+    _check_some_nonzero(any_nonzero, name, len(x))
+    return scores
+
+
+def _placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[torch.dtype, torch.device]:
+    """Where and in which type the model computes: as its parameters do, otherwise as x."""
+    if isinstance(model, nn.Module):
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.is_floating_point():
+                return tensor.dtype, tensor.device
+    return dtype, device
+
+
+def _call(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
+    try:
+        return fn(x)
+    except InputError:
+        raise
+    except ValueError as error:
+        # torch.distributions says so where a point is outside of the support.
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"model: {name} failed at x: {first}") from error
+
+
+def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:
+    n = len(x)
+    if value.shape == (n,):
+        return value
+    if value.numel() == n and value.shape[:1] == (n,):
+        return value.reshape(n)
+    hint = ""
+    if value.shape == x.shape:
+        hint = "; sum over the coordinates (torch.distributions.Independent does)"
+    raise InputError(f"model: {name} must return one number for each of the {n} points, got {tuple(value.shape)}{hint}")
+
+
+def _any_nonzero(scores: Rows) -> bool:
+    return any(bool(read_rows(scores, slice(start, stop)).any()) for start, stop in row_blocks(scores))
+
+
+def _check_some_nonzero(any_nonzero: bool, name: str, n: int) -> None:
+    if not any_nonzero:
+        raise InputError(f"{name}: does not depend on x: its score is zero at all {n} points")
+
+
+def _check_callable(fn: Any) -> None:
+    if not callable(fn):
+        raise InputError(f"fn: expected a function, got {_name(fn)}")
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "__name__", None) or f"an object of type {type(value).__name__}"

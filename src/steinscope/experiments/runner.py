@@ -1,0 +1,156 @@
+"""Run an experiment: independent trials in parallel, each recorded as it ends and skipped when it is there already."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from steinscope.errors import InputError
+from steinscope.progress import progress_bar
+
+__all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv", "write_text"]
+
+Trial = dict[str, Any]
+SCALES = ("smoke", "quick", "paper")
+
+EXPERIMENTS = {
+    "gaussian": "The critic recovers the optimum in 100 dimensions",
+    "selection": "Selecting the critic by mean minus standard deviation",
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What an experiment is made of.
+
+    Arguments:
+        scales: The settings for each scale.
+        trials: Makes the list of trials from the settings. A trial is a dictionary that JSON can hold.
+        run: Runs one trial and returns its result, again a dictionary that JSON can hold.
+        report: Writes figures and tables for the finished trials into a directory and returns lines to print.
+    """
+
+    scales: Mapping[str, Mapping[str, Any]]
+    trials: Callable[[Mapping[str, Any]], list[Trial]]
+    run: Callable[[Trial], Trial]
+    report: Callable[[Sequence[tuple[Trial, Trial]], Path], list[str]]
+
+
+def load(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        raise InputError(f"name: expected one of {', '.join(EXPERIMENTS)}, got {name!r}")
+    return import_module(f"steinscope.experiments.{name.replace('-', '_')}").EXPERIMENT
+
+
+def reproduce(
+    name: str,
+    scale: str = "quick",
+    out: str | Path | None = None,
+    *,
+    jobs: int | None = None,
+    progress: bool | None = None,
+) -> list[str]:
+    """Run an experiment of the paper and write its figure, its numbers and a comparison with the paper's.
+
+    Arguments:
+        name: The experiment; `EXPERIMENTS` lists them.
+        scale: `"smoke"` for seconds, `"quick"` for minutes, `"paper"` for the paper's own size.
+        out: The directory to write to; by default `results/NAME-SCALE`. Trials that are there already are not run
+            again, so that a run that was stopped goes on where it was.
+        jobs: How many trials run at once, with one thread each; by default as many as there are processors.
+        progress: Whether to show a progress bar; by default on a terminal.
+
+    Returns:
+        The lines of the report, which also stand in `report.txt`.
+    """
+    experiment = load(name)
+    if scale not in SCALES:
+        raise InputError(f"scale: expected one of {', '.join(SCALES)}, got {scale!r}")
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    directory = Path(out) if out is not None else Path("results") / f"{name}-{scale}"
+    records = directory / "trials"
+    records.mkdir(parents=True, exist_ok=True)
+    trials = experiment.trials(experiment.scales[scale])
+    missing = [trial for trial in trials if read_record(records, trial) is None]
+    done = len(trials) - len(missing)
+    with progress_bar(f"{name} ({scale})", len(trials), progress) as advance:
+        advance(done, "")
+        for count, _ in enumerate(_run_all(experiment.run, missing, records, jobs or os.cpu_count() or 1), start=1):
+            advance(done + count, "")
+    results = [(trial, record) for trial in trials if (record := read_record(records, trial)) is not None]
+    lines = experiment.report(results, directory)
+    write_text(directory / "report.txt", "\n".join(lines) + "\n")
+    return lines
+
+
+def read_record(records: Path, trial: Trial) -> Trial | None:
+    """The result of a trial, or None where it has not been recorded. A damaged record counts as none."""
+    try:
+        record = json.loads(_record_path(records, trial).read_text())
+        return record["result"] if record["trial"] == trial else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it is either there as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows with the same keys as CSV."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    temporary.replace(path)
+
+
+def _record_path(records: Path, trial: Trial) -> Path:
+    digest = hashlib.sha256(json.dumps(trial, sort_keys=True).encode()).hexdigest()[:16]
+    return records / f"{digest}.json"
+
+
+def _run_all(run: Callable[[Trial], Trial], trials: list[Trial], records: Path, jobs: int) -> Any:
+    if jobs == 1 or len(trials) == 1:
+        return (_run_and_record(run, trial, records) for trial in trials)
+    from joblib import Parallel, delayed, parallel_config
+
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        parallel = Parallel(n_jobs=min(jobs, max(1, len(trials))), return_as="generator_unordered")
+        return parallel(delayed(_run_and_record)(run, trial, records) for trial in trials)
+
+
+def _run_and_record(run: Callable[[Trial], Trial], trial: Trial, records: Path) -> None:
+    start = time.perf_counter()
+    result = run(trial)
+    record = {"trial": trial, "seconds": round(time.perf_counter() - start, 3), "result": _plain(result)}
+    write_text(_record_path(records, trial), json.dumps(record))
+
+
+def _plain(value: Any) -> Any:
+    """NumPy numbers and arrays as Python ones; NaN as None, which JSON can hold."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,328 @@
+"""Fit a critic: the one loop that every discrepancy, ranking and split test uses."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steinscope.arrays import Points, Rows, check_rows, rows_dtype
+from steinscope.critics import Critic, Features, Preconditioned, as_critic
+from steinscope.errors import InputError, NonFiniteError
+from steinscope.progress import progress_bar
+from steinscope.randomness import Seed, make_generator
+from steinscope.stein import Objective, PenalisedLSD, mean_and_std
+
+__all__ = ["Fit", "History", "Select", "Validation", "evaluate", "fit_critic"]
+
+FULL_BATCH_LIMIT = 4096
+MINI_BATCH = 1024
+RIDGES = tuple(10.0**k for k in range(-6, 5))
+_EVALUATION_ROWS = 2048
+
+
+class Validation(NamedTuple):
+    """What the validation points say about a critic."""
+
+    mean: float
+    std: float
+    norm: float
+    l2: float
+
+
+Select = str | Callable[[Validation], float]
+
+SELECTIONS: dict[str, Callable[[Validation], float]] = {
+    "mu-sigma": lambda seen: seen.mean - seen.std,
+    "objective": lambda seen: seen.mean - seen.l2 * seen.norm,
+    "power": lambda seen: seen.mean / (seen.std + 1e-12),
+    "mean": lambda seen: seen.mean,
+}
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened while a critic was fitted, at each of its validations.
+
+    Arguments:
+        step: The step, or for a solved critic the position on the path of ridges.
+        train_mean: Mean Stein value of the batch of that step.
+        train_std: Its standard deviation.
+        validation_mean: Mean Stein value of the validation points; NaN where there are none.
+        validation_std: Its standard deviation.
+        validation_norm: Mean squared norm of the critic at the validation points.
+        selected: The step whose critic was kept.
+    """
+
+    step: np.ndarray
+    train_mean: np.ndarray
+    train_std: np.ndarray
+    validation_mean: np.ndarray
+    validation_std: np.ndarray
+    validation_norm: np.ndarray
+    selected: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Lists and numbers, ready for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted critic, in evaluation mode, and how it came about."""
+
+    critic: Critic
+    history: History
+
+
+def fit_critic(
+    critic: Critic | torch.nn.Module,
+    x: Any,
+    score: Any,
+    *,
+    objective: Objective | None = None,
+    steps: int = 1000,
+    batch_size: int | None = None,
+    lr: float = 1e-3,
+    lr_decay: bool = True,
+    weight_decay: float = 0.0,
+    validation: tuple[Any, Any] | None = None,
+    every: int = 100,
+    select: Select = "mu-sigma",
+    patience: int | None = None,
+    seed: Seed = 0,
+    progress: bool | None = None,
+    callback: Callable[[int, Critic], None] | None = None,
+) -> Fit:
+    r"""Train a critic to tell the data from the model, or solve it where it is linear in its parameters.
+
+    Arguments:
+        critic: The critic to start from. It is copied, not changed.
+        x: The points, an array (n, ...) or a memmap, which may be larger than memory.
+        score: The model's score at each of them.
+        objective: What is maximised; by default `PenalisedLSD(l2=0.5)`. A `Features` critic is always solved for
+            the penalised LSD with the `l2` of the objective.
+        steps: How many steps of Adam.
+        batch_size: Points in each step; by default all of them if there are at most 4096, otherwise 1024.
+        lr: The learning rate.
+        lr_decay: Whether the learning rate falls to zero along half a cosine.
+        weight_decay: Added to the gradient as weight_decay times the weights.
+        validation: Points and scores that are kept for choosing among the critics along the way. Without them the last
+            critic is kept.
+        every: How many steps lie between two validations. The untrained critic is not a candidate.
+        select: How validation points choose: `"mu-sigma"` by mean minus standard deviation of the Stein values (the
+            paper's rule), `"objective"` by the penalised mean, `"power"` by the ratio of mean and standard deviation,
+            `"mean"` by the mean alone, or a function of a `Validation`.
+        patience: Stop after so many validations without a better one; by default never.
+        seed: A whole number or a torch generator: batches, dropout and probes.
+        progress: Whether to show a progress bar; by default on a terminal.
+        callback: Called with the step and the critic, in evaluation mode, at each validation.
+
+    Example:
+        >>> from steinscope.critics import MLP
+        >>> x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+        >>> fit = fit_critic(MLP(2, width=32), x, 1.0 - x, steps=200)
+        >>> fit.critic(x).mean(0).round(decimals=1)
+        tensor([1.0000, 1.0000], grad_fn=<RoundBackward0>)
+    """
+    points = _points(x, score, "x", "score")
+    kept = None if validation is None else _points(*validation, "validation[0]", "validation[1]", like=points)
+    return fit_points(
+        critic,
+        points,
+        kept,
+        objective=objective,
+        steps=steps,
+        batch_size=batch_size,
+        lr=lr,
+        lr_decay=lr_decay,
+        weight_decay=weight_decay,
+        every=every,
+        select=select,
+        patience=patience,
+        seed=seed,
+        progress=progress,
+        callback=callback,
+    )
+
+
+def fit_points(
+    critic: Critic | torch.nn.Module,
+    points: Points,
+    validation: Points | None,
+    *,
+    objective: Objective | None = None,
+    steps: int = 1000,
+    batch_size: int | None = None,
+    lr: float = 1e-3,
+    lr_decay: bool = True,
+    weight_decay: float = 0.0,
+    every: int = 100,
+    select: Select = "mu-sigma",
+    patience: int | None = None,
+    seed: Seed = 0,
+    progress: bool | None = None,
+    callback: Callable[[int, Critic], None] | None = None,
+    title: str = "critic",
+) -> Fit:
+    """`fit_critic` for points that have been checked already."""
+    objective = objective or PenalisedLSD()
+    choose = _check_select(select)
+    l2 = float(getattr(objective, "l2", 0.5))
+    _check_positive(steps=steps, every=every, lr=lr)
+    batch_size = default_batch_size(len(points)) if batch_size is None else batch_size
+    if not 1 <= batch_size <= len(points):
+        raise InputError(f"batch_size: expected a number from 1 to the {len(points)} training points, got {batch_size}")
+    critic = copy.deepcopy(as_critic(critic)).to(dtype=points.dtype, device=points.device)
+    recorder = _Recorder(critic, validation, choose, l2)
+
+    solvable = critic.critic if isinstance(critic, Preconditioned) else critic
+    if isinstance(solvable, Features):
+        _solve(critic, solvable, points, recorder, l2)
+        return recorder.finish()
+
+    generator = make_generator(seed, points.device)
+    optimiser = torch.optim.Adam(critic.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    batches = _full_batches(points) if batch_size == len(points) else _mini_batches(points, batch_size, seed)
+    # The first step whose objective is not finite. It stays on the device until somebody looks at it.
+    bad_step = torch.full((), -1, device=points.device)
+    with progress_bar(title, steps, progress) as advance:
+        critic.train()
+        for step in range(1, steps + 1):
+            if lr_decay:
+                optimiser.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
+            values, squared_norm = critic.stein(*next(batches), generator)
+            loss = -objective(values, squared_norm)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            bad_step = torch.where((bad_step < 0) & ~loss.detach().isfinite(), step, bad_step)
+            if step % every == 0 or step == steps:
+                if int(bad_step) >= 0:
+                    raise NonFiniteError(
+                        f"critic: the objective turned non-finite at step {int(bad_step)}; "
+                        "a smaller lr or a larger l2 may help"
+                    )
+                recorder.record(step, values)
+                if callback is not None:
+                    callback(step, critic)
+                critic.train()
+                advance(step, recorder.note)
+                if patience is not None and recorder.since_best >= patience:
+                    break
+    return recorder.finish()
+
+
+def default_batch_size(n: int) -> int:
+    """All points at once while they are few, otherwise a batch that keeps the processor busy."""
+    return n if n <= FULL_BATCH_LIMIT else MINI_BATCH
+
+
+@torch.no_grad()
+def evaluate(critic: Critic, points: Points) -> tuple[Tensor, Tensor]:
+    """Stein values and squared norms of f at all points, with exact divergences and without dropout."""
+    critic.eval()
+    values, norms = [], []
+    for x, score in points.batches(_EVALUATION_ROWS):
+        value, norm = critic.stein(x, score)
+        values.append(value)
+        norms.append(norm)
+    return torch.cat(values), torch.cat(norms)
+
+
+class _Recorder:
+    """Validates, keeps the best critic so far, and writes the history."""
+
+    def __init__(
+        self, critic: Critic, validation: Points | None, choose: Callable[[Validation], float], l2: float
+    ) -> None:
+        self.critic, self.validation, self.choose, self.l2 = critic, validation, choose, l2
+        self.rows: list[tuple[float, ...]] = []
+        self.best, self.best_step, self.since_best = -math.inf, 0, 0
+        self.best_state: dict[str, Tensor] = {}
+        self.note = ""
+
+    def record(self, step: int, train_values: Tensor) -> None:
+        mean = std = norm = math.nan
+        self.critic.eval()
+        if self.validation is not None:
+            values, norms = evaluate(self.critic, self.validation)
+            (mean, std), norm = mean_and_std(values), float(norms.double().mean())
+            if not math.isfinite(mean):
+                raise NonFiniteError(f"critic: the validation mean turned non-finite at step {step}")
+            self.note = f"validation {mean:.4g} ± {std / math.sqrt(len(values)):.2g}"
+        self.rows.append((*mean_and_std(train_values), mean, std, norm, step))
+        quality = step if self.validation is None else self.choose(Validation(mean, std, norm, self.l2))
+        if quality > self.best or not self.best_state:
+            self.best, self.best_step, self.since_best = quality, step, 0
+            self.best_state = {name: value.detach().clone() for name, value in self.critic.state_dict().items()}
+        else:
+            self.since_best += 1
+
+    def finish(self) -> Fit:
+        self.critic.load_state_dict(self.best_state)
+        self.critic.eval()
+        train_mean, train_std, mean, std, norm, step = np.array(self.rows, dtype=np.float64).T
+        history = History(step.astype(np.int64), train_mean, train_std, mean, std, norm, self.best_step)
+        return Fit(self.critic, history)
+
+
+def _solve(critic: Critic, features: Features, points: Points, recorder: _Recorder, l2: float) -> None:
+    """Solve for a path of ridges and let the validation points choose among them."""
+    batches = points.batches(_EVALUATION_ROWS)
+    if isinstance(critic, Preconditioned):
+        batches = (critic.whiten(*batch) for batch in batches)
+    moments = features.moments(batches)
+    sample = points.subset(torch.arange(min(len(points), FULL_BATCH_LIMIT)))
+    ridges = RIDGES if recorder.validation is not None else RIDGES[:1]
+    for position, weights in enumerate(moments.solutions(l2, ridges), start=1):
+        features.set_weights(weights)
+        recorder.record(position, evaluate(critic, sample)[0])
+
+
+def _full_batches(points: Points) -> Iterator[tuple[Tensor, Tensor]]:
+    batch = points.take(slice(None))
+    while True:
+        yield batch
+
+
+def _mini_batches(points: Points, size: int, seed: Seed) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of a new random order at each pass; what is left over at the end of a pass is dropped."""
+    generator = make_generator(seed)
+    while True:
+        order = torch.randperm(len(points), generator=generator)
+        for start in range(0, len(points) - size + 1, size):
+            yield points.take(order[start : start + size])
+
+
+def _points(x: Any, score: Any, x_name: str, score_name: str, like: Points | None = None) -> Points:
+    rows: Rows = check_rows(x, x_name)
+    device = like.device if like else rows.device if isinstance(rows, Tensor) else torch.device("cpu")
+    dtype = like.dtype if like else rows_dtype(rows)
+    scores = check_rows(score, score_name, dtype=dtype, device=device)
+    if scores.shape != rows.shape:
+        raise InputError(
+            f"{score_name}: expected the shape of {x_name}, {tuple(rows.shape)}, got {tuple(scores.shape)}"
+        )
+    return Points(rows, scores, dtype, device)
+
+
+def _check_select(select: Select) -> Callable[[Validation], float]:
+    if not isinstance(select, str):
+        return select
+    if select not in SELECTIONS:
+        raise InputError(f"select: expected {', '.join(map(repr, SELECTIONS))} or a function, got {select!r}")
+    return SELECTIONS[select]
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise InputError(f"{name}: expected a positive number, got {value}")

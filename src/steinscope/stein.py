@@ -1,0 +1,77 @@
+r"""Stein values, and what a critic is trained to maximise.
+
+For a critic f and a model with score $s_q = \nabla \log q$ the Stein value of a point is
+$s_q(x) \cdot f(x) + \nabla \cdot f(x)$. Its mean under the data is zero for every f when the model is right.
+Everything in this file works on vectors of n numbers and does not know where they came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = ["LSD", "Objective", "PenalisedLSD", "Power", "mean_and_std", "stein_values"]
+
+Values = Float[Tensor, " n"]
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""What a critic maximises: a function of the Stein values and of the squared norms of f at the same points."""
+
+
+def stein_values(
+    score: Float[Tensor, "n *shape"], f: Float[Tensor, "n *shape"], div: Float[Tensor, " n"]
+) -> Float[Tensor, " n"]:
+    r"""The Stein values $s_q(x) \cdot f(x) + \nabla \cdot f(x)$, one for each point.
+
+    Example:
+        >>> stein_values(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]), torch.tensor([0.5]))
+        tensor([11.5000])
+    """
+    return torch.linalg.vecdot(score.reshape(len(f), -1), f.reshape(len(f), -1)) + div
+
+
+@dataclass(frozen=True)
+class LSD:
+    """The mean Stein value. Without a penalty it has no maximum: use it to look, not to train."""
+
+    def __call__(self, values: Values, squared_norm: Values) -> Tensor:
+        return values.mean()
+
+
+@dataclass(frozen=True)
+class PenalisedLSD:
+    r"""The mean Stein value minus $\lambda E\|f\|^2$.
+
+    The best critic is $(s_q - s_p) / 2\lambda$, and its mean Stein value is $E\|s_q - s_p\|^2 / 2\lambda$.
+    """
+
+    l2: float = 0.5
+
+    def __call__(self, values: Values, squared_norm: Values) -> Tensor:
+        return values.mean() - self.l2 * squared_norm.mean()
+
+
+@dataclass(frozen=True)
+class Power:
+    r"""The power of the test that the critic makes: mean over standard deviation of the Stein values.
+
+    The ratio does not depend on the scale of f; the penalty $\lambda E\|f\|^2$ only fixes that scale.
+    """
+
+    l2: float = 0.5
+    epsilon: float = 1e-6
+
+    def __call__(self, values: Values, squared_norm: Values) -> Tensor:
+        return values.mean() / (values.std() + self.epsilon) - self.l2 * squared_norm.mean()
+
+
+def mean_and_std(values: Values) -> tuple[float, float]:
+    """Mean and sample standard deviation, summed in float64."""
+    values = values.detach().double()
+    if len(values) < 2:
+        return float(values.mean()), math.nan
+    return float(values.mean()), float(values.std())
