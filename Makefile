@@ -9,7 +9,7 @@ demo: $(STAMP)
 	$(BIN)/steinscope demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -47,7 +47,7 @@ def check_rows(
             raise InputError(f"{name}: expected an array, got {type(value).__name__} ({error})") from None
         if array.dtype.kind not in "fiub":
             raise InputError(f"{name}: expected real numbers, got {_describe(value, array)}")
-        rows = torch.from_numpy(np.ascontiguousarray(array))
+        rows = torch.from_numpy(np.array(array, order="C", ndmin=array.ndim, copy=None))
     if isinstance(rows, Tensor):
         if rows.is_complex():
             raise InputError(f"{name}: expected real numbers, got {rows.dtype}")

@@ -200,8 +200,9 @@ class Features(Critic):
         >>> critic = Features(RandomCosines(2, count=50))
         >>> x = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0))
         >>> critic.solve([(x, 0.3 - x)], l2=0.5)
-        >>> critic(x).mean(0).round(decimals=1)
-        tensor([0.3000, 0.3000], grad_fn=<RoundBackward0>)
+        >>> error = critic(x).mean(0) - 0.3  # the best critic is 0.3 everywhere
+        >>> bool(error.abs().max() < 0.05)
+        True
     """
 
     def __init__(self, feature_map: FeatureMap | Callable[[Tensor], Tensor]) -> None:

@@ -54,7 +54,7 @@ def _two_gaussians() -> Any:
 
 def _draw(x: torch.Tensor, models: dict[str, Any], estimates: dict[str, Estimate], path: Path) -> None:
     figure, (axes,) = new_figure(1, 3, width=3.6, height=3.6)
-    fine, coarse = _grid(200), _grid(16)
+    fine, coarse = _grid(200), _grid(22)
     for ax, (name, model) in zip(axes, models.items(), strict=True):
         with torch.no_grad():
             density = model.log_prob(fine.reshape(-1, 2)).exp().reshape(200, 200)
@@ -62,21 +62,21 @@ def _draw(x: torch.Tensor, models: dict[str, Any], estimates: dict[str, Estimate
         ax.scatter(*x[:600].T, s=2, color=COLOURS["truth"], alpha=0.35, linewidths=0)
         _draw_critic(ax, estimates[name].critic, coarse)
         estimate = estimates[name]
-        ax.set(title=f"{name}\n{estimate.value:.2f} ± {estimate.stderr:.2f}", aspect="equal", xticks=[], yticks=[])
+        ax.set(title=f"{name}\n{estimate.value:.2f} ± {estimate.stderr:.2f}", aspect="equal")
+        ax.set_axis_off()
     figure.savefig(path, dpi=150)
 
 
 def _draw_critic(ax: Any, critic: Critic, grid: torch.Tensor) -> None:
-    """Arrows against the critic, from the model to the data: f is proportional to the score of q minus that of p."""
+    """Short arrows against the critic, which point from the model to the data: f is proportional to s_q - s_p."""
     points = grid.reshape(-1, 2)
     with torch.no_grad():
         arrows = -critic(points)
-        seen = moons_density().log_prob(points).exp() > 1e-3
-    lengths = arrows.norm(dim=1)
-    keep = (seen & (lengths > 0.05)).numpy()
-    ax.quiver(
-        *np.asarray(points[keep]).T, *np.asarray(arrows[keep]).T, color="#c44e52", scale=30, width=0.006, alpha=0.9
-    )
+        seen = moons_density().log_prob(points).exp() > 4e-3
+    lengths = arrows.norm(dim=1, keepdim=True)
+    arrows = arrows * (0.45 / (lengths + 4.0))
+    x, y, dx, dy = np.asarray(torch.cat([points, arrows], 1)[seen]).T
+    ax.quiver(x, y, dx, dy, color="#c44e52", angles="xy", scale_units="xy", scale=1, width=0.004)
 
 
 def _grid(size: int) -> torch.Tensor:

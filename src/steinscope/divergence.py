@@ -35,8 +35,8 @@ def exact(fn: Map, x: Float[Tensor, "n *shape"], *, chunk: int = 16) -> Float[Te
         One number for each point, differentiable in the parameters of `fn`.
 
     Example:
-        >>> x = torch.ones(2, 3)
-        >>> exact(lambda x: x**2, x)
+        >>> with torch.no_grad():
+        ...     exact(lambda x: x**2, torch.ones(2, 3))
         tensor([6., 6.])
     """
     return value_and_exact(fn, x, chunk=chunk)[1]
@@ -63,8 +63,8 @@ def hutchinson(
         One number for each point, differentiable in the parameters of `fn`.
 
     Example:
-        >>> x = torch.ones(2, 3)
-        >>> hutchinson(lambda x: x**2, x, noise="rademacher")  # exact here: the Jacobian is diagonal
+        >>> with torch.no_grad():  # exact here: the Jacobian is diagonal
+        ...     hutchinson(lambda x: x**2, torch.ones(2, 3), noise="rademacher")
         tensor([6., 6.])
     """
     return value_and_hutchinson(fn, x, probes, noise, generator)[1]

@@ -156,6 +156,7 @@ def discrepancy(
         critic = MLP(points.dim, dropout=0.5 if n_train < _DROPOUT_BELOW else 0.0, skip=True, seed=generator)
     if lr is None:
         lr = 1e-3 if (batch_size or default_batch_size(n_train)) >= n_train else 3e-3
+    noise = make_generator(generator, points.device)
     held_out, values, bounds, critics, histories = [], [], [], [], []
     for number, (train, validation, test) in enumerate(parts, start=1):
         training = points.subset(train)
@@ -180,8 +181,8 @@ def discrepancy(
             title="critic" if folds is None else f"critic of fold {number}/{folds}",
         )
         test_points = points.subset(test)
-        test_values, test_norms = evaluate(fit.critic, test_points)
-        scale = _best_scale(*evaluate(fit.critic, kept if kept is not None else training))
+        test_values, test_norms = evaluate(fit.critic, test_points, noise)
+        scale = _best_scale(*evaluate(fit.critic, kept if kept is not None else training, noise))
         held_out.append(test)
         values.append(test_values)
         bounds.append(_fisher_values(test_values, test_norms, scale))

@@ -74,7 +74,7 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
         top, bottom = axes[:, column]
         top.plot(result["step"], result["lsd"], color=COLOURS["train"], label="learned")
         top.axhline(result["true_value"], color=COLOURS["truth"], linestyle="--", linewidth=1, label="true")
-        top.set(title=f"N(0, I) against {title}", ylabel="Stein discrepancy")
+        top.set(title=f"N(0, I) against {title}", ylabel="Stein discrepancy", ylim=(0, 1.15 * result["true_value"]))
         top.legend(frameon=False)
         bottom.semilogy(result["step"], result["critic_error"], color=COLOURS["validation"])
         bottom.axhline(0.1, color=COLOURS["grey"], linestyle=":", linewidth=1)

@@ -110,8 +110,8 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
         chosen = [row for row in rows if row["rule"] == rule]
         shares = np.array([row["objective"] / row["best_objective"] for row in chosen])
         lines.append(
-            f"{rule}: step {np.median([row['step'] for row in chosen]):.0f} (median); on independent points at least 75% "
-            f"of the best critic's penalised LSD in {(shares > 0.75).mean():.0%} of the repetitions."
+            f"{rule}: step {np.median([row['step'] for row in chosen]):.0f} (median); on independent points at least "
+            f"75% of the best critic's penalised LSD in {(shares > 0.75).mean():.0%} of the repetitions."
         )
     lines.append("Paper: the best model is selected by mean minus standard deviation.")
     return lines

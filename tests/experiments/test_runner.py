@@ -1,0 +1,93 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from steinscope import InputError
+from steinscope.experiments import runner
+from steinscope.experiments.runner import EXPERIMENTS, Experiment, reproduce
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_smoke(name, tmp_path):
+    lines = reproduce(name, "smoke", tmp_path, jobs=1)
+    assert any("Paper" in line for line in lines)
+    assert (tmp_path / "report.txt").read_text().splitlines() == lines
+    assert list(tmp_path.glob("*.png")) and list(tmp_path.glob("*.csv"))
+
+
+def fake(ran):
+    def run(trial):
+        ran.append(trial["number"])
+        return {"square": trial["number"] ** 2}
+
+    return Experiment(
+        scales={"smoke": {"count": 5}},
+        trials=lambda settings: [{"number": number} for number in range(settings["count"])],
+        run=run,
+        report=lambda results, out: [str([result["square"] for _, result in results])],
+    )
+
+
+def test_finished_trials_are_not_run_again(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(runner, "load", lambda name: fake(ran))
+    assert reproduce("fake", "smoke", tmp_path, jobs=1) == ["[0, 1, 4, 9, 16]"]
+    records = sorted((tmp_path / "trials").iterdir())
+    assert len(records) == 5 and ran == [0, 1, 2, 3, 4]
+    ran.clear()
+    records[0].unlink()
+    records[1].write_text(records[1].read_text()[:20])
+    lost = {json.loads(text)["trial"]["number"] for record in records[2:] for text in [record.read_text()]}
+    assert reproduce("fake", "smoke", tmp_path, jobs=1) == ["[0, 1, 4, 9, 16]"]
+    assert set(ran) == set(range(5)) - lost
+
+
+SLOW = """
+import sys, time
+from steinscope.experiments import runner
+def run(trial):
+    time.sleep(0.2)
+    open(sys.argv[1] + "/log", "a").write(f"{trial['number']}\\n")
+    return {}
+runner.load = lambda name: runner.Experiment(
+    {"smoke": {}}, lambda settings: [{"number": n} for n in range(12)], run, lambda results, out: [str(len(results))]
+)
+print(runner.reproduce("slow", "smoke", sys.argv[1], jobs=1))
+"""
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path):
+    command = [sys.executable, "-c", SLOW, str(tmp_path)]
+    process = subprocess.Popen(command)
+    while len(list((tmp_path / "trials").glob("*.json"))) < 3:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    done = len(list((tmp_path / "trials").glob("*.json")))
+    assert done < 12
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert output.strip() == "['12']"
+    # A trial that had just ended may not have been recorded yet, and is run once more.
+    assert len((tmp_path / "log").read_text().split()) in (12, 13)
+
+
+def test_trials_run_in_parallel_like_one_by_one(tmp_path):
+    one, two = reproduce("selection", "smoke", tmp_path / "one", jobs=1), None
+    two = reproduce("selection", "smoke", tmp_path / "two", jobs=2)
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("nothing",), "name: expected one of gaussian, selection.*, got 'nothing'"),
+        (("gaussian", "huge"), "scale: expected one of smoke, quick, paper, got 'huge'"),
+    ],
+)
+def test_bad_input(arguments, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        reproduce(*arguments, out=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,110 @@
+"""What several test files need: densities with exact samples, and the critics of the library."""
+
+import torch
+from torch import nn
+from torch.distributions import (
+    Categorical,
+    Independent,
+    Laplace,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+    StudentT,
+)
+
+from steinscope import from_log_prob
+from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
+from steinscope.features import RandomCosines
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def gaussian(dim):
+    root = torch.eye(dim) + 0.3 * torch.randn(dim, dim, generator=generator(7)) / dim**0.5
+    return MultivariateNormal(torch.linspace(-1, 1, dim), root @ root.T)
+
+
+def mixture(dim):
+    centres = torch.stack([torch.full((dim,), -1.0), torch.full((dim,), 1.5)])
+    return MixtureSameFamily(Categorical(torch.tensor([0.3, 0.7])), Independent(Normal(centres, 0.8), 1))
+
+
+def student(dim):
+    return Independent(StudentT(torch.full((dim,), 5.0)), 1)
+
+
+def laplace(dim):
+    return Independent(Laplace(torch.zeros(dim), torch.ones(dim)), 1)
+
+
+DISTRIBUTIONS = {"gaussian": gaussian, "mixture": mixture, "student": student, "laplace": laplace}
+
+
+def sample(distribution, n, seed=0):
+    """Samples of a torch distribution from a seed, with the global random state put back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return distribution.sample((n,))
+
+
+def as_model(name, dim):
+    distribution = DISTRIBUTIONS[name](dim)
+    return from_log_prob(distribution.log_prob) if name == "laplace" else distribution
+
+
+def network(dim, width=16, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(dim, width), nn.Tanh(), nn.Linear(width, dim))
+
+
+def features(dim):
+    critic = Features(RandomCosines(dim, count=20, bandwidth=2.0))
+    critic.set_weights(torch.randn(dim, 20, generator=generator(3)))
+    return critic
+
+
+def any_features(dim):
+    net = network(dim, seed=5)
+    critic = Features(net)
+    critic.set_weights(torch.randn(dim, dim, generator=generator(4)))
+    return critic
+
+
+def linear(dim):
+    critic = Linear(dim)
+    critic.set_weights(torch.randn(dim, dim + 1, generator=generator(5)))
+    return critic
+
+
+def preconditioned(dim):
+    points = torch.randn(200, dim, dtype=torch.float64, generator=generator(6)) * torch.arange(1, dim + 1)
+    return Preconditioned.from_data(MLP(dim, width=12).double(), points)
+
+
+CRITICS = {
+    "mlp-1": lambda dim: MLP(dim, width=13, depth=1),
+    "mlp-2": lambda dim: MLP(dim, width=13, depth=2),
+    "mlp-3": lambda dim: MLP(dim, width=9, depth=3),
+    "mlp-skip": lambda dim: _with_skip(MLP(dim, width=13, skip=True)),
+    "features": features,
+    "any-features": any_features,
+    "linear": linear,
+    "module": lambda dim: Module(network(dim)),
+    "preconditioned": preconditioned,
+    "mean": lambda dim: Mean([MLP(dim, width=8), linear(dim)]),
+}
+
+
+def _with_skip(critic):
+    with torch.no_grad():
+        critic.skip.copy_(torch.randn(critic.dim, critic.dim, generator=generator(8)))
+    return critic
+
+
+def brute_force_divergence(fn, x):
+    """The trace of the Jacobian, point by point."""
+    jacobian = torch.func.jacrev(lambda point: fn(point[None])[0])
+    return torch.stack([jacobian(point).reshape(point.numel(), -1).trace() for point in x])

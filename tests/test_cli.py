@@ -1,0 +1,36 @@
+import subprocess
+import sys
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", "steinscope", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def test_help_names_the_commands():
+    output = run("--help").stdout
+    assert "demo" in output and "reproduce" in output
+
+
+def test_help_does_not_import_torch():
+    code = "import sys, steinscope.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_demo_prints_a_table_and_draws_a_figure(tmp_path):
+    done = run("demo", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "true density" in done.stdout and done.stderr == ""
+    assert (tmp_path / "demo.png").stat().st_size > 20_000
+
+
+def test_bad_input_is_one_line(tmp_path):
+    done = run("reproduce", "nothing", cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines() == [done.stderr.strip()]
+    assert "steinscope: name: expected one of gaussian" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_experiments_are_listed():
+    assert run("reproduce", "--list").stdout.startswith("gaussian ")

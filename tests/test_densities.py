@@ -1,0 +1,157 @@
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Gamma, Independent, Normal
+
+from steinscope import InputError, from_energy, from_log_prob, from_score
+from steinscope.arrays import check_rows
+from steinscope.densities import as_density, score_rows
+from steinscope.models.gaussian import Gaussian
+
+from helpers import DISTRIBUTIONS, generator, sample
+
+
+def scores(model, x, **options):
+    rows = check_rows(x, "x")
+    return score_rows(model, rows, dtype=torch.float64, device=torch.device("cpu"), **options)
+
+
+def quartic(x):
+    return -0.25 * (x**4).sum(1) + x[:, 0] * x[:, 1]
+
+
+def quartic_score(x):
+    score = -(x**3)
+    score[:, 0] += x[:, 1]
+    score[:, 1] += x[:, 0]
+    return score
+
+
+class Flow(nn.Module):
+    """A module with `log_prob`, as flow libraries make them."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([2.0, 0.5, 1.0]))
+
+    def log_prob(self, x):
+        return Independent(Normal(torch.zeros(3), self.scale), 1).log_prob(x)
+
+
+MODELS = {
+    "log_prob": from_log_prob(quartic),
+    "energy": from_energy(lambda x: -quartic(x)),
+    "score": from_score(lambda x: quartic_score(x.clone())),
+    "numpy log_prob": from_log_prob(quartic, numpy=True),
+    "numpy energy": from_energy(lambda x: -quartic(x), numpy=True),
+    "numpy score": from_score(lambda x: quartic_score(x.copy()), numpy=True),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_way_to_give_a_model_has_the_same_score(name):
+    x = torch.randn(20, 3, dtype=torch.float64, generator=generator())
+    tolerance = 1e-7 if "numpy" in name else 1e-12
+    torch.testing.assert_close(scores(MODELS[name], x), quartic_score(x.clone()), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_torch_distributions_are_models(name):
+    distribution = DISTRIBUTIONS[name](4)
+    x = sample(distribution, 10)
+    if name == "gaussian":
+        expected = -(x - distribution.mean) @ torch.linalg.inv(distribution.covariance_matrix)
+    else:
+        log_prob = from_log_prob(lambda x: distribution.log_prob(torch.from_numpy(x)).numpy(), numpy=True)
+        expected = scores(log_prob, x)
+    torch.testing.assert_close(scores(distribution, x), expected.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_modules_compute_in_their_own_type_and_keep_their_gradients():
+    model, x = Flow(), torch.randn(5, 3, dtype=torch.float64, generator=generator())
+    with torch.inference_mode():
+        score = scores(model, x)
+    torch.testing.assert_close(score, -x / torch.tensor([4.0, 0.25, 1.0]), rtol=1e-5, atol=1e-5)
+    assert model.scale.grad is None and score.dtype == torch.float64
+
+
+def test_one_dimensional_points():
+    x = np.linspace(-2, 2, 7)
+    torch.testing.assert_close(scores(Normal(0.0, 1.0), x), torch.from_numpy(-x))
+    torch.testing.assert_close(scores(Normal(0.0, 1.0), x[:, None]), torch.from_numpy(-x[:, None]))
+
+
+def test_each_point_is_scored_once_and_in_batches():
+    sizes = []
+
+    def score(x):
+        sizes.append(len(x))
+        return -x
+
+    x = torch.randn(1000, 2, generator=generator())
+    scores(from_score(score), x, batch_size=300)
+    assert sizes == [300, 300, 300, 100]
+    sizes.clear()
+    scores(from_score(score), torch.randn(300_000, 50, generator=generator()))
+    assert sum(sizes) == 300_000 and max(sizes) * 50 * 8 <= 2**24
+
+
+def test_a_memmap_is_scored_to_a_file(tmp_path):
+    values = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
+    np.save(tmp_path / "x.npy", values)
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    score = score_rows(Gaussian(torch.zeros(3)), x, dtype=torch.float32, device=torch.device("cpu"), batch_size=300)
+    assert isinstance(score, np.memmap)
+    np.testing.assert_allclose(score, -values, rtol=1e-6)
+
+
+def test_an_array_of_scores_is_a_model():
+    x = np.random.default_rng(0).normal(size=(10, 2))
+    assert torch.equal(scores(-x, x), torch.from_numpy(-x))
+
+
+class Sklearn:
+    """Something with a `score` of another meaning."""
+
+    def score(self, x):
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (quartic, r"model: got the function or callable quartic; say what it computes: from_log_prob"),
+        (3.0, "model: expected an object with score.* or log_prob.*, got an object of type float"),
+        (Sklearn(), r"model: score\(x\) must be a tensor of the shape of x, \(4, 2\), got float"),
+        (Normal(torch.zeros(2), 1.0), r"one number for each of the 4 points, got \(4, 2\); sum over the coordinates"),
+        (from_log_prob(lambda x: torch.zeros(4)), "model: log_prob does not depend on x"),
+        (from_log_prob(lambda x: torch.zeros(4) * x.sum(1)), "model: does not depend on x: its score is zero at all 4"),
+        (from_log_prob(lambda x: x.sum(1).numpy(force=True)), "log_prob returned ndarray.*pass numpy=True"),
+        (from_log_prob(lambda x: x.log().sum(1)), "model: the score at row 2 of x is inf; every score must be finite"),
+        (from_score(lambda x: x[:2]), r"score\(x\) must be a tensor of the shape of x, \(4, 2\), got \(2, 2\)"),
+        (from_score(lambda x: x.numpy(force=True)), "model: score returned ndarray.*pass numpy=True"),
+        (np.ones((3, 2)), r"model: an array of scores must have the shape of x, \(4, 2\), got \(3, 2\)"),
+        (np.full((4, 2), np.nan), r"model \(array of scores\): row 0 holds nan"),
+        (np.zeros((4, 2)), "model: does not depend on x"),
+        (Independent(Gamma(torch.ones(2), torch.ones(2)), 1), "model: log_prob failed at x: Expected value argument"),
+    ],
+)
+def test_bad_models(model, message):
+    x = torch.tensor([[1.0, 1.0], [2.0, 1.0], [0.0, 1.0], [1.0, 3.0]])
+    if isinstance(model, Independent):
+        x = x - 2
+    with pytest.raises(InputError, match=message):
+        scores(model, x)
+
+
+def test_only_functions_are_wrapped():
+    with pytest.raises(InputError, match="fn: expected a function, got an object of type int"):
+        inspect.unwrap(from_score)(3)
+
+
+def test_an_object_with_a_score_is_taken_as_it_is():
+    model = Gaussian(torch.zeros(2))
+    assert as_density(model) is model
