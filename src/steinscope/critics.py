@@ -51,7 +51,8 @@ class Critic(nn.Module, ABC):
     def stein(self, x: Points, score: Points, generator: torch.Generator | None = None) -> tuple[PerPoint, PerPoint]:
         """The Stein value and the penalised squared norm at each point: all that an objective looks at."""
         f, div = self.value_and_divergence(x, generator)
-        return stein_values(score, f, div), _flat(f).square().sum(1)
+        flat = _flat(f)
+        return stein_values(score, f, div), torch.linalg.vecdot(flat, flat)
 
 
 class MLP(Critic):
@@ -151,7 +152,7 @@ class MLP(Critic):
         if len(derivatives) == 1:
             return derivatives[0] @ (weights[0] * weights[1].T).sum(1)
         if len(derivatives) == 2:
-            bracket = weights[1] * (weights[0] @ weights[2]).T
+            bracket = weights[1] * (weights[2].T @ weights[0].T)
             return torch.linalg.vecdot(derivatives[1] @ bracket, derivatives[0])
         # The trace is cyclic, so the product can be opened between any two layers: here at the input.
         total = derivatives[0].new_zeros(len(derivatives[0]))
