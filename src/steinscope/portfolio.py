@@ -1,0 +1,275 @@
+"""Critics that learn from block to block, for the prequential test.
+
+A learner is shown the points block by block. Before it takes in a block it gives the Stein values of that block's
+points under the critic that it made from the blocks before. Most learners make their critic in closed form from sums
+over the points, so that a whole test costs a few passes of matrix products.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from steinscope.critics import MLP, Critic, Features, Preconditioned
+from steinscope.features import FeatureMap, RandomCosines
+from steinscope.results import Finding
+from steinscope.stein import Objective, Power
+
+__all__ = ["CriticLearner", "FeatureLearner", "Learner", "LinearLearner", "SparseLearner"]
+
+Batch = Float[Tensor, "n d"]
+PerPoint = Float[Tensor, " n"]
+
+
+class Learner(Protocol):
+    """A critic that learns from block to block."""
+
+    name: str
+
+    def begin(self, x: Batch, score: Batch) -> None:
+        """Look at the first batch of the first block: scales and sizes are taken from it, and stay fixed."""
+        ...
+
+    def values(self, x: Batch, score: Batch) -> PerPoint:
+        """The Stein values of points under the critic of the blocks before."""
+        ...
+
+    def observe(self, x: Batch, score: Batch) -> None:
+        """Take in points of the present block. The critic does not change yet."""
+        ...
+
+    def refit(self) -> None:
+        """The block is over: make the critic from all points seen so far."""
+        ...
+
+
+class LinearLearner:
+    r"""The critic $f(x) = A (x - c) / \tau^2 + b$ with A and b the plain averages of $s (x - c)^\top + I$ and of s.
+
+    It sees wrong means and covariances. It is not whitened: that would cost power while n is not far above d.
+    """
+
+    name = "linear"
+
+    def begin(self, x: Batch, score: Batch) -> None:
+        self.centre = x.mean(0)
+        self.scale = float((x - self.centre).square().mean().clamp_min(1e-30))
+        self.count = 0
+        self.products = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype, device=x.device)
+        self.total = torch.zeros(x.shape[1], dtype=x.dtype, device=x.device)
+
+    def values(self, x: Batch, score: Batch) -> PerPoint:
+        f = torch.addmm(self.offset, x - self.centre, self.matrix.T)
+        return torch.linalg.vecdot(score, f) + self.matrix.trace()
+
+    def observe(self, x: Batch, score: Batch) -> None:
+        self.products.addmm_(score.T, x - self.centre)
+        self.total += score.sum(0)
+        self.count += len(x)
+
+    def refit(self) -> None:
+        self.matrix = self.products / self.count
+        self.matrix.diagonal().add_(1.0)
+        self.matrix /= self.scale
+        self.offset = self.total / self.count
+
+
+class SparseLearner:
+    r"""The sparse coordinate critic: each output coordinate is a sum of functions of single coordinates.
+
+    $f = W \varphi(x)$ with $\varphi$ each standardised coordinate and its sines and cosines at a few frequencies. Each
+    entry of W is estimated on its own, as the average of $s_i \varphi_{jm} + [i = j] \varphi_{jm}'$ divided by its
+    variance, and is kept where its z-score exceeds $\sqrt{2 \ln(\text{number of entries})}$. It sees wrong margins, wrong
+    scales and wrong pairs, and the entries that survive say which.
+    """
+
+    name = "sparse"
+    frequencies = (0.5, 1.0, 2.0, 3.0)
+    fallback = 3
+
+    def begin(self, x: Batch, score: Batch) -> None:
+        d = x.shape[1]
+        self.centre = x.mean(0)
+        self.spread = x.std(0).clamp_min(1e-30)
+        self.functions = 1 + 2 * len(self.frequencies)
+        self.count = 0
+        shape = (d, self.functions * d)
+        self.sums, self.squares = (torch.zeros(shape, dtype=x.dtype, device=x.device) for _ in range(2))
+
+    def _features(self, x: Batch) -> tuple[Tensor, Tensor]:
+        """Features and their derivatives, functions before coordinates: column m d + j is function m of x_j."""
+        u = (x - self.centre) / self.spread
+        features, derivatives = [u], [torch.ones_like(u)]
+        for frequency in self.frequencies:
+            sine, cosine = torch.sin(frequency * u), torch.cos(frequency * u)
+            features += [sine, cosine]
+            derivatives += [frequency * cosine, -frequency * sine]
+        return torch.cat(features, 1), torch.cat(derivatives, 1) / self.spread.repeat(self.functions)
+
+    def _diagonal(self, matrix: Tensor) -> Tensor:
+        """The entries [i, (m, i)], where a function of a coordinate acts on that coordinate: shape (m, d)."""
+        d = len(self.centre)
+        return matrix.view(d, self.functions, d).diagonal(dim1=0, dim2=2)
+
+    def values(self, x: Batch, score: Batch) -> PerPoint:
+        features, derivatives = self._features(x)
+        value = torch.linalg.vecdot(score @ self.weights, features)
+        return value + derivatives @ self._diagonal(self.weights).reshape(-1)
+
+    def observe(self, x: Batch, score: Batch) -> None:
+        features, derivatives = self._features(x)
+        self.sums.addmm_(score.T, features)
+        self.squares.addmm_(score.T.square(), features.square())
+        n, d = x.shape
+        own = features.view(n, self.functions, d) * score[:, None]
+        slopes = derivatives.view(n, self.functions, d)
+        self._diagonal(self.sums).add_(slopes.sum(0))
+        self._diagonal(self.squares).add_((2 * own * slopes + slopes.square()).sum(0))
+        self.count += n
+
+    def refit(self) -> None:
+        mean = self.sums / self.count
+        variance = (self.squares / self.count - mean.square()).clamp_min_(1e-30)
+        self.z = mean * (self.count / variance).sqrt()
+        threshold = math.sqrt(2 * math.log(self.z.numel()))
+        size = self.z.abs()
+        lowest = size.view(-1).topk(min(self.fallback, size.numel())).values[-1]
+        kept = size >= torch.minimum(lowest, size.new_tensor(threshold))
+        self.weights = torch.where(kept, mean / variance, 0.0)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The entries beyond the threshold, from all points seen, strongest first."""
+        d = len(self.centre)
+        flat = self.z.view(-1)
+        beyond = (flat.abs() > math.sqrt(2 * math.log(flat.numel()))).nonzero().view(-1)
+        strongest = beyond[flat[beyond].abs().argsort(descending=True)][:100]
+        names = ["u", *(f"{name} {frequency:g}u" for frequency in self.frequencies for name in ("sin", "cos"))]
+        return tuple(
+            Finding(
+                entry // (self.functions * d), entry % d, names[entry % (self.functions * d) // d], float(flat[entry])
+            )
+            for entry in strongest.tolist()
+        )
+
+
+class FeatureLearner:
+    r"""The critic $f = W \varphi(x)$ on given features, with $W = C (G + rI)^{-1}$ from the averages over the past.
+
+    Arguments:
+        name: What the result calls it.
+        feature_map: The features; by default random cosines whose width is the median distance in the first batch.
+        count: How many random cosines.
+        ridge: r, as a share of the mean diagonal entry of G.
+        seed: The source of the random features.
+    """
+
+    def __init__(
+        self,
+        name: str = "features",
+        feature_map: FeatureMap | None = None,
+        count: int = 100,
+        ridge: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        self.name, self.feature_map, self.count, self.ridge, self.seed = name, feature_map, count, ridge, seed
+
+    def begin(self, x: Batch, score: Batch) -> None:
+        if self.feature_map is None:
+            width = float(torch.pdist(x[:200]).median().clamp_min(1e-30))
+            self.feature_map = RandomCosines(x.shape[1], self.count, width, seed=self.seed).to(x)
+        self.seen = 0
+        self.gram: Tensor | float = 0.0
+        self.cross: Tensor | float = 0.0
+
+    def values(self, x: Batch, score: Batch) -> PerPoint:
+        assert self.feature_map is not None
+        f, divergence = self.feature_map.value_and_divergence(x, self.weights)
+        return torch.linalg.vecdot(score, f) + divergence
+
+    def observe(self, x: Batch, score: Batch) -> None:
+        assert self.feature_map is not None
+        features, jacobian = self.feature_map.sum_jacobian(x)
+        self.gram = self.gram + features.T @ features
+        self.cross = self.cross + torch.addmm(jacobian, score.T, features)
+        self.seen += len(x)
+
+    def refit(self) -> None:
+        gram, cross = torch.as_tensor(self.gram) / self.seen, torch.as_tensor(self.cross) / self.seen
+        regular = gram.clone()
+        regular.diagonal().add_(self.ridge * float(gram.diagonal().mean()))
+        self.weights = torch.linalg.solve(regular, cross.T).T
+
+
+class CriticLearner:
+    """A critic that is trained by gradient steps, and goes on from block to block.
+
+    Arguments:
+        name: What the result calls it.
+        critic: The critic to start from; by default a small `MLP` in coordinates of unit scale.
+        steps: Steps of Adam after each block.
+        most_points: How many of the points seen so far are kept for training, the newest first.
+        lr: The learning rate.
+        objective: What is maximised.
+        seed: The source of the first weights and of dropout.
+    """
+
+    def __init__(
+        self,
+        name: str = "mlp",
+        critic: Critic | None = None,
+        steps: int = 20,
+        most_points: int = 4096,
+        lr: float = 3e-3,
+        objective: Objective | None = None,
+        width: int = 100,
+        dropout: float = 0.5,
+        weight_decay: float = 5e-4,
+        seed: int = 0,
+    ) -> None:
+        self.name, self.critic, self.steps, self.most_points, self.lr = name, critic, steps, most_points, lr
+        self.objective = objective or Power()
+        self.width, self.dropout, self.weight_decay, self.seed = width, dropout, weight_decay, seed
+
+    def begin(self, x: Batch, score: Batch) -> None:
+        if self.critic is None:
+            variance = x.var(0).clamp_min(1e-30)
+            inner = MLP(x.shape[1], self.width, dropout=self.dropout, seed=self.seed).to(x)
+            self.critic = Preconditioned(inner, x.mean(0), torch.diag(variance)).to(x)
+        else:
+            self.critic = copy.deepcopy(self.critic).to(x)
+        self.generator = torch.Generator(device=x.device).manual_seed(self.seed)
+        self.kept: list[tuple[Tensor, Tensor]] = []
+        trainable = [parameter for parameter in self.critic.parameters() if parameter.requires_grad]
+        self.optimiser = torch.optim.Adam(trainable, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+
+    @torch.no_grad()
+    def values(self, x: Batch, score: Batch) -> PerPoint:
+        assert self.critic is not None
+        return self.critic.eval().stein(x, score, self.generator)[0]
+
+    def observe(self, x: Batch, score: Batch) -> None:
+        self.kept.insert(0, (x, score))
+        total = 0
+        for position, (batch, _) in enumerate(self.kept):
+            total += len(batch)
+            if total >= self.most_points:
+                del self.kept[position + 1 :]
+                break
+
+    def refit(self) -> None:
+        assert self.critic is not None
+        x, score = (torch.cat(parts) for parts in zip(*self.kept, strict=True))
+        if isinstance(self.critic, Features):
+            self.critic.solve([(x, score)], ridge=1.0)
+            return
+        self.critic.train()
+        for _ in range(self.steps):
+            loss = -self.objective(*self.critic.stein(x, score, self.generator))
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()

@@ -1,0 +1,126 @@
+"""What every test of fit returns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+__all__ = ["CriticResult", "Finding", "TestResult"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An entry of the sparse critic that survived: how coordinate `output` depends on coordinate `input`.
+
+    Arguments:
+        output: The coordinate whose score was looked at.
+        input: The coordinate of which a function was taken.
+        function: Which function of the standardised coordinate u.
+        z: How many standard errors the average lies from zero, over all points.
+    """
+
+    output: int
+    input: int
+    function: str
+    z: float
+
+    def __str__(self) -> str:
+        if self.function == "u" and self.output == self.input:
+            what = f"x[{self.output}] spreads {'less' if self.z > 0 else 'more'} than the model says"
+        elif self.function == "u":
+            more = "less" if self.z > 0 else "more"
+            what = f"x[{self.output}] and x[{self.input}] are {more} positively related than the model says"
+        elif self.output == self.input:
+            what = f"the margin of x[{self.output}] has another shape than the model says"
+        else:
+            what = f"x[{self.output}] depends on x[{self.input}] otherwise than the model says"
+        return f"{what} ({self.function}, z = {self.z:.1f})"
+
+
+@dataclass(frozen=True)
+class CriticResult:
+    """What one critic found, block by block.
+
+    Arguments:
+        name: The critic.
+        z: Its combined z-score, standard normal where the model is right.
+        pvalue: The p-value that it would have on its own.
+        block_n: The number of points of each tested block.
+        block_z: The z-score of each block.
+        block_weight: The weight of each block, fixed in advance; their squares add up to 1.
+    """
+
+    name: str
+    z: float
+    pvalue: float
+    block_n: np.ndarray = field(repr=False)
+    block_z: np.ndarray = field(repr=False)
+    block_weight: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """The outcome of a test of fit. The null hypothesis is that the model is right.
+
+    Arguments:
+        statistic: The test statistic; large values speak against the model.
+        pvalue: The p-value.
+        alpha: The level.
+        method: What was done.
+        n: How many points there were.
+        dim: How many coordinates they have.
+        critics: Critic by critic, for learned tests.
+        findings: What the sparse critic found, strongest first, where it looked.
+        notes: What a reader should know about this result.
+    """
+
+    __test__: ClassVar[bool] = False
+
+    statistic: float
+    pvalue: float
+    alpha: float
+    method: str
+    n: int
+    dim: int
+    critics: tuple[CriticResult, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the model is rejected at level `alpha`."""
+        return self.pvalue <= self.alpha
+
+    @property
+    def strongest(self) -> CriticResult | None:
+        """The critic with the largest z-score."""
+        return max(self.critics, key=lambda critic: critic.z, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings and lists, ready for JSON."""
+        result = {**asdict(self), "rejected": self.rejected}
+        for critic in result["critics"]:
+            for name in ("block_n", "block_z", "block_weight"):
+                critic[name] = critic[name].tolist()
+        return result
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the z-scores of critics and blocks; returns the matplotlib figure."""
+        from steinscope.plots import plot_test
+
+        return plot_test(self, ax)
+
+    def __str__(self) -> str:
+        verdict = "the model is rejected" if self.rejected else "no misfit was found"
+        lines = [
+            f"{self.method}: {self.n} points, {self.dim} coordinates",
+            f"p = {self.pvalue:.3g}, statistic {self.statistic:.3g}: {verdict} at level {self.alpha:g}",
+        ]
+        if self.critics:
+            lines.append("critics: " + ", ".join(f"{critic.name} z = {critic.z:.2f}" for critic in self.critics))
+        if self.rejected and self.strongest is not None:
+            lines.append(f"found by: {self.strongest.name}")
+        lines += [f"  {finding}" for finding in self.findings[:5]] if self.rejected else []
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
