@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from steinscope.estimation import Estimate as Estimate
     from steinscope.estimation import discrepancy as discrepancy
     from steinscope.fitting import fit_critic as fit_critic
+    from steinscope.gof import gof_test as gof_test
+    from steinscope.results import TestResult as TestResult
     from steinscope.stein import stein_values as stein_values
 
 # Names are loaded on first use, so that `steinscope --help` does not wait for torch.
@@ -19,11 +21,13 @@ _HOMES = {
     "Estimate": "estimation",
     "InputError": "errors",
     "NonFiniteError": "errors",
+    "TestResult": "results",
     "discrepancy": "estimation",
     "fit_critic": "fitting",
     "from_energy": "densities",
     "from_log_prob": "densities",
     "from_score": "densities",
+    "gof_test": "gof",
     "stein_values": "stein",
 }
 
@@ -32,12 +36,14 @@ __all__ = [
     "Estimate",
     "InputError",
     "NonFiniteError",
+    "TestResult",
     "__version__",
     "discrepancy",
     "fit_critic",
     "from_energy",
     "from_log_prob",
     "from_score",
+    "gof_test",
     "stein_values",
 ]
 

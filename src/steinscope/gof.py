@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ LEAST_POINTS = 100
 CLOSED_FORM = ("linear", "sparse", "features")
 NAMES = (*CLOSED_FORM, "mlp", "model")
 _BATCH_ROWS = 8192
+_SCALE_ROWS = 1024
 _NORMAL_DRAWS = 2**15
 _BEYOND_DOUBT = 1e-6
 _ORDER_NOTE = "the p-value depends on the random order of the points, which seed fixes"
@@ -103,8 +105,8 @@ def gof_test(
 def _check_critics(critics: str | Sequence[str | Critic], model: Any) -> list[str | Critic]:
     has_features = callable(getattr(model, "features", None))
     if isinstance(critics, str) and critics == "auto":
-        return [name for name in NAMES if name != "model" or has_features]
-    chosen = [critics] if isinstance(critics, str | Critic) else list(critics)
+        critics = [name for name in NAMES if name != "model" or has_features]
+    chosen: list[str | Critic] = [critics] if isinstance(critics, str | Critic) else list(critics)
     if not chosen:
         raise InputError("critics: expected at least one, got none")
     for critic in chosen:
@@ -137,36 +139,34 @@ def _prequential_test(
 ) -> TestResult:
     order = torch.randperm(len(points), generator=make_generator(seed))
     parts = order.tensor_split(blocks)
-    before = np.cumsum([len(part) for part in parts])[:-1]
-    weight = np.sqrt(before * np.array([len(part) for part in parts[1:]]))
-    weight = weight / np.sqrt(np.square(weight).sum())
-
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     cheap = [critic for critic in critics if critic in CLOSED_FORM]
     dear = [critic for critic in critics if critic not in CLOSED_FORM]
     learners: list[Learner] = []
-    z, correlation, block_z = np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0))
+    found = None
     for group in (cheap, cheap + dear) if cheap and dear else (critics,):
         learners = [_make_learner(critic, model, seed) for critic in group]
-        block_z, correlation = _run_blocks(points, parts, learners, weight)
-        z = block_z @ weight
-        if len(critics) * _upper_tail(z.max()) < _BEYOND_DOUBT:
+        found = _run_blocks(points, parts, learners)
+        if len(critics) * _upper_tail(found.z.max()) < _BEYOND_DOUBT:
             break
+    assert found is not None
+    largest = float(found.z.max())
     notes = [_ORDER_NOTE]
     if len(learners) < len(critics):
-        pvalue = len(critics) * _upper_tail(z.max())
-        notes.append(f"the closed-form critics reject beyond doubt, so the other {len(critics) - len(z)} were not run")
+        pvalue = len(critics) * _upper_tail(largest)
+        left = len(critics) - len(learners)
+        notes.append(f"the closed-form critics reject beyond doubt, so the other {left} were not run")
     else:
-        pvalue = _largest_pvalue(float(z.max()), correlation)
+        pvalue = _largest_pvalue(largest, found.correlation)
     sizes = np.array([len(part) for part in parts[1:]])
     results = tuple(
-        CriticResult(learner.name, float(value), _upper_tail(value), sizes, rows, weight)
-        for learner, value, rows in zip(learners, z, block_z, strict=True)
+        CriticResult(learner.name, float(z), _upper_tail(z), sizes, block_z, block_weight)
+        for learner, z, block_z, block_weight in zip(learners, found.z, found.block_z, found.block_weight, strict=True)
     )
     sparse = next((learner for learner in learners if isinstance(learner, SparseLearner)), None)
     findings = sparse.findings() if sparse is not None else ()
     return TestResult(
-        float(z.max()),
+        largest,
         pvalue,
         alpha,
         f"Learned Stein test, {blocks} prequential blocks",
@@ -178,34 +178,53 @@ def _prequential_test(
     )
 
 
-def _run_blocks(
-    points: Points, parts: Sequence[Tensor], learners: list[Learner], weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The z-score of each learner in each block, and the correlation of the learners' combined z-scores."""
-    correlation = np.zeros((len(learners), len(learners)))
-    block_z = np.zeros((len(learners), len(parts) - 1))
+@dataclass(frozen=True)
+class _Blocks:
+    """What the learners found: everything the p-value depends on."""
+
+    z: np.ndarray
+    correlation: np.ndarray
+    block_z: np.ndarray
+    block_weight: np.ndarray
+
+
+def _run_blocks(points: Points, parts: Sequence[Tensor], learners: list[Learner]) -> _Blocks:
+    """Show the blocks to the learners, one after the other.
+
+    A block's Stein values are weighted by √(points before it) over the scale that its critic had on the block before.
+    Both are known before the block is looked at, so the weighted values are martingale differences where the model is
+    right, and their sum over the root of their sum of squares is asymptotically standard normal. Normalising once, and
+    not in each block, keeps the effect of skewed values of order 1/√n.
+    """
+    count = len(learners)
+    sums, products = np.zeros((len(parts) - 1, count)), np.zeros((len(parts) - 1, count, count))
+    factor, before = np.zeros(count), 0
     for number, part in enumerate(parts):
-        total, products = np.zeros(len(learners)), np.zeros((len(learners), len(learners)))
         for start in range(0, len(part), _BATCH_ROWS):
             x, score = (rows.reshape(len(rows), -1) for rows in points.take(part[start : start + _BATCH_ROWS]))
             if number == 0 and start == 0:
                 for learner in learners:
                     learner.begin(x, score)
             if number > 0:
-                values = torch.stack([learner.values(x, score) for learner in learners]).double()
-                total += values.sum(1).cpu().numpy()
-                products += (values @ values.T).cpu().numpy()
+                values = _stein_values(learners, x, score) * factor[:, None]
+                sums[number - 1] += values.sum(1)
+                products[number - 1] += values @ values.T
             for learner in learners:
                 learner.observe(x, score)
-        for learner in learners:
-            learner.refit()
-        if number > 0:
-            # Under the null the conditional mean is zero, so the root of the sum of squares is the right yardstick. A
-            # sum that is normalised by it has lighter tails than a t statistic, which matters in small blocks.
-            norm = np.sqrt(np.maximum(np.diag(products), 1e-300))
-            block_z[:, number - 1] = total / norm
-            correlation += weight[number - 1] ** 2 * products / np.outer(norm, norm)
-    return block_z, correlation
+        before += len(part)
+        if number < len(parts) - 1:
+            for learner in learners:
+                learner.refit()
+            scale = np.sqrt(np.square(_stein_values(learners, x[:_SCALE_ROWS], score[:_SCALE_ROWS])).mean(1))
+            factor = np.where(scale > 0, math.sqrt(before) / np.maximum(scale, 1e-300), 0.0)
+    block_norm = np.sqrt(np.maximum(np.diagonal(products, axis1=1, axis2=2), 1e-300))
+    norm = np.sqrt(np.square(block_norm).sum(0))
+    correlation = products.sum(0) / np.outer(norm, norm)
+    return _Blocks(sums.sum(0) / norm, correlation, (sums / block_norm).T, (block_norm / norm).T)
+
+
+def _stein_values(learners: list[Learner], x: Tensor, score: Tensor) -> np.ndarray:
+    return torch.stack([learner.values(x, score) for learner in learners]).double().cpu().numpy()
 
 
 def _upper_tail(z: float) -> float:

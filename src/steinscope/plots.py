@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from steinscope.estimation import Estimate
     from steinscope.fitting import History
+    from steinscope.results import TestResult
 
-__all__ = ["COLOURS", "new_figure", "plot_estimate", "plot_history"]
+__all__ = ["COLOURS", "new_figure", "plot_estimate", "plot_history", "plot_normal_quantiles", "plot_test"]
 
 COLOURS = {"train": "#4c72b0", "validation": "#dd8452", "truth": "#333333", "selected": "#55a868", "grey": "#999999"}
 
@@ -64,3 +65,32 @@ def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:
     axes[1].set(xlabel="Stein value", ylabel="held-out points")
     axes[1].legend(frameon=False, fontsize=8)
     return figure
+
+
+def plot_test(result: TestResult, ax: Any = None) -> Figure:
+    """The z-score of each critic in each block, and the combined one."""
+    if ax is None:
+        figure, ((ax,),) = new_figure(1, 1, width=5.0)
+    else:
+        figure = ax.figure
+    for number, critic in enumerate(result.critics):
+        colour = f"C{number}"
+        ax.plot(range(1, len(critic.block_z) + 1), critic.block_z, "o", color=colour, alpha=0.5, markersize=4)
+        ax.axhline(critic.z, color=colour, label=f"{critic.name}: z = {critic.z:.2f}")
+    ax.axhline(0.0, color=COLOURS["truth"], linewidth=1)
+    ax.set(xlabel="block", ylabel="z-score", title=f"p = {result.pvalue:.3g}")
+    if result.critics:
+        ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def plot_normal_quantiles(values: np.ndarray, ax: Axes, title: str) -> None:
+    """A quantile–quantile plot against the standard normal."""
+    from torch import linspace
+    from torch.special import ndtri
+
+    n = len(values)
+    theory = ndtri(linspace(0.5 / n, 1 - 0.5 / n, n).double()).numpy()
+    ax.plot(theory, np.sort(values), ".", color=COLOURS["train"], markersize=4)
+    ax.plot(theory, theory, color="#c44e52", linewidth=1)
+    ax.set(xlabel="standard normal", ylabel="statistic", title=title)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -26,6 +26,7 @@ Batch = Float[Tensor, "n d"]
 PerPoint = Float[Tensor, " n"]
 
 
+@runtime_checkable
 class Learner(Protocol):
     """A critic that learns from block to block."""
 
@@ -84,8 +85,8 @@ class SparseLearner:
 
     $f = W \varphi(x)$ with $\varphi$ each standardised coordinate and its sines and cosines at a few frequencies. Each
     entry of W is estimated on its own, as the average of $s_i \varphi_{jm} + [i = j] \varphi_{jm}'$ divided by its
-    variance, and is kept where its z-score exceeds $\sqrt{2 \ln(\text{number of entries})}$. It sees wrong margins, wrong
-    scales and wrong pairs, and the entries that survive say which.
+    variance, and is kept where its z-score exceeds $\sqrt{2 \ln(\text{number of entries})}$. It sees wrong margins,
+    wrong scales and wrong pairs, and the entries that survive say which.
     """
 
     name = "sparse"
@@ -138,12 +139,15 @@ class SparseLearner:
         self.z = mean * (self.count / variance).sqrt()
         threshold = math.sqrt(2 * math.log(self.z.numel()))
         size = self.z.abs()
-        lowest = size.view(-1).topk(min(self.fallback, size.numel())).values[-1]
-        kept = size >= torch.minimum(lowest, size.new_tensor(threshold))
-        self.weights = torch.where(kept, mean / variance, 0.0)
+        kept = size > threshold
+        if int(kept.sum()) < self.fallback:
+            # Where nothing stands out the few largest entries are as good a guess as any.
+            kept = size >= size.view(-1).topk(min(self.fallback, size.numel())).values[-1]
+        self.weights = mean.div_(variance).mul_(kept)
 
     def findings(self) -> tuple[Finding, ...]:
         """The entries beyond the threshold, from all points seen, strongest first."""
+        self.refit()
         d = len(self.centre)
         flat = self.z.view(-1)
         beyond = (flat.abs() > math.sqrt(2 * math.log(flat.numel()))).nonzero().view(-1)
@@ -186,11 +190,13 @@ class FeatureLearner:
         self.gram: Tensor | float = 0.0
         self.cross: Tensor | float = 0.0
 
+    @torch.no_grad()
     def values(self, x: Batch, score: Batch) -> PerPoint:
         assert self.feature_map is not None
         f, divergence = self.feature_map.value_and_divergence(x, self.weights)
         return torch.linalg.vecdot(score, f) + divergence
 
+    @torch.no_grad()
     def observe(self, x: Batch, score: Batch) -> None:
         assert self.feature_map is not None
         features, jacobian = self.feature_map.sum_jacobian(x)

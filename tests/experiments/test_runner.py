@@ -83,7 +83,7 @@ def test_trials_run_in_parallel_like_one_by_one(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("nothing",), "name: expected one of gaussian, selection.*, got 'nothing'"),
+        (("nothing",), "name: expected one of gaussian, .*, got 'nothing'"),
         (("gaussian", "huge"), "scale: expected one of smoke, quick, paper, got 'huge'"),
     ],
 )

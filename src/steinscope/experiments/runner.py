@@ -24,6 +24,9 @@ SCALES = ("smoke", "quick", "paper")
 
 EXPERIMENTS = {
     "gaussian": "The critic recovers the optimum in 100 dimensions",
+    "gof": "Rejection rates of all tests on perturbed RBMs",
+    "null": "Normality of the statistic where the model is right",
+    "alternatives": "Power over families where no single critic wins",
     "selection": "Selecting the critic by mean minus standard deviation",
 }
 

@@ -20,8 +20,9 @@ MOST_ENUMERATED = 16
 
 
 class RBM(nn.Module):
-    r"""The density of x under $p(x, h) \propto \exp(\frac12 x^\top B h + b^\top x + c^\top h - \frac12\|x\|^2)$, h in {-1, 1}.
+    r"""The density of x under a joint density with hidden signs h.
 
+    $p(x, h) \propto \exp(\frac12 x^\top B h + b^\top x + c^\top h - \frac12\|x\|^2)$, with each h either -1 or 1.
     Summed over h it is $\exp(b^\top x - \frac12\|x\|^2) \prod_j 2\cosh(\frac12 B_j^\top x + c_j)$, so that the score is
     $b - x + \frac12 B \tanh(\frac12 B^\top x + c)$. The paper writes it without the halves.
 

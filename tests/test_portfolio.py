@@ -1,0 +1,106 @@
+"""The learners against the formulas that they are meant to compute."""
+
+import pytest
+import torch
+
+from steinscope.critics import MLP
+from steinscope.divergence import exact
+from steinscope.features import AnyFeatures
+from steinscope.portfolio import CriticLearner, FeatureLearner, LinearLearner, SparseLearner
+
+from helpers import generator, network
+
+LEARNERS = {
+    "linear": LinearLearner,
+    "sparse": SparseLearner,
+    "features": FeatureLearner,
+    "any features": lambda: FeatureLearner("own", AnyFeatures(network(4).double())),
+    "mlp": lambda: CriticLearner(steps=3, width=16),
+    "critic": lambda: CriticLearner("own", MLP(4, width=8), steps=3),
+}
+
+
+def data(n=60, dim=4, seed=0):
+    x = 2 * torch.randn(n, dim, dtype=torch.float64, generator=generator(seed)) + 1
+    return x, torch.tanh(x.roll(1, 1)) - 0.4 * x
+
+
+def trained(name, batches=((0, 60),)):
+    learner = LEARNERS[name]()
+    x, score = data()
+    learner.begin(x, score)
+    for start, stop in batches:
+        learner.observe(x[start:stop], score[start:stop])
+    learner.refit()
+    return learner
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_contract(name):
+    """Every learner: one value a point, the critic stays while a block is taken in, and its values obey Stein."""
+    learner, (x, score) = trained(name), data(20, seed=1)
+    values = learner.values(x, score)
+    assert values.shape == (20,) and values.isfinite().all()
+    learner.observe(*data(30, seed=2))
+    assert torch.equal(learner.values(x, score), values)
+    # The values are affine in the score, and their mean under the right model is zero.
+    z = torch.randn(50_000, 4, dtype=torch.float64, generator=generator(3))
+    own = learner.values(z, -z)
+    assert abs(float(own.mean())) < 4 * float(own.std()) / 50_000**0.5
+
+
+@pytest.mark.parametrize("name", ["linear", "sparse", "features", "any features"])
+def test_batches_do_not_matter(name):
+    x, score = data(20, seed=1)
+    whole, parts = trained(name), trained(name, ((0, 7), (7, 31), (31, 60)))
+    torch.testing.assert_close(whole.values(x, score), parts.values(x, score), rtol=1e-8, atol=1e-8)
+
+
+def test_the_linear_critic_is_the_plain_average():
+    learner, (x, score) = trained("linear"), data()
+    centred = x - x.mean(0)
+    matrix = (score.T @ centred / 60 + torch.eye(4)) / centred.square().mean()
+    test_x, test_score = data(9, seed=1)
+    f = (test_x - x.mean(0)) @ matrix.T + score.mean(0)
+    torch.testing.assert_close(learner.values(test_x, test_score), (test_score * f).sum(1) + matrix.trace())
+
+
+def test_the_sparse_critic_entry_by_entry():
+    learner, (x, score) = trained("sparse"), data()
+    functions = [lambda u: u]
+    for frequency in learner.frequencies:
+        functions += [lambda u, w=frequency: torch.sin(w * u), lambda u, w=frequency: torch.cos(w * u)]
+    centre, spread = x.mean(0), x.std(0)
+    weights = torch.zeros(4, 9, 4, dtype=torch.float64)
+    for i in range(4):
+        for m, function in enumerate(functions):
+            for j in range(4):
+                point = x[:, j].clone().requires_grad_()
+                value = function((point - centre[j]) / spread[j])
+                (slope,) = torch.autograd.grad(value.sum(), point)
+                terms = (score[:, i] * value + (slope if i == j else 0)).detach()
+                weights[i, m, j] = terms.mean() / terms.var(correction=0)
+                z = terms.mean() * (60 / terms.var(correction=0)) ** 0.5
+                assert float(learner.z.view(4, 9, 4)[i, m, j]) == pytest.approx(float(z), rel=1e-8, abs=1e-10)
+    kept = learner.weights.view(4, 9, 4) != 0
+    torch.testing.assert_close(learner.weights.view(4, 9, 4)[kept], weights[kept])
+    threshold = (2 * torch.tensor(144.0).log()).sqrt()
+    assert torch.equal(kept.view(-1), learner.z.view(-1).abs() > threshold) and 3 < int(kept.sum()) < 144
+
+    def field(x):
+        u = (x - centre) / spread
+        return torch.einsum("imj,mnj->ni", learner.weights.view(4, 9, 4), torch.stack([g(u) for g in functions]))
+
+    test_x, test_score = data(9, seed=1)
+    expected = (test_score * field(test_x)).sum(1) + exact(field, test_x)
+    torch.testing.assert_close(learner.values(test_x, test_score), expected.detach())
+
+
+def test_a_solved_critic_on_features():
+    learner, (x, score) = trained("any features"), data()
+    feature_map = learner.feature_map
+    features, jacobian = feature_map.sum_jacobian(x)
+    gram = features.T @ features / 60
+    ridge = gram.diagonal().mean() * torch.eye(len(gram))
+    expected = (score.T @ features + jacobian) / 60 @ torch.linalg.inv(gram + ridge)
+    torch.testing.assert_close(learner.weights, expected)
