@@ -1,0 +1,64 @@
+"""The test of fit: against the textbook split test, against the quadratic KSD test, and as n grows."""
+
+import resource
+import time
+from functools import partial
+
+import torch
+
+from benchmarks import textbook
+from benchmarks.timing import medians, show
+from steinscope import gof_test
+from steinscope.gof import CLOSED_FORM
+from steinscope.kernels import ksd_test
+from steinscope.models.rbm import RBM
+
+SHAPES = ((50, 40), (100, 80), (200, 100))
+
+
+def problem(dim, hidden, n=1000):
+    """Samples of an RBM, and the same RBM as the model: nothing to find, so that every critic runs."""
+    rbm = RBM.random(dim, hidden)
+    return rbm.gibbs(n, steps=200), rbm
+
+
+def run():
+    rows = []
+    for dim, hidden in SHAPES:
+        x, rbm = problem(dim, hidden)
+        with torch.no_grad():
+            scores = rbm.score(x)
+        seconds = medians({"default": partial(gof_test, x, scores)}, rounds=3)
+        seconds |= medians({"textbook split": partial(textbook.split_test, x, rbm.log_prob)}, rounds=1, warm=False)
+        seconds |= medians(
+            {
+                "closed form": partial(gof_test, x, scores, critics=CLOSED_FORM),
+                "KSD": partial(ksd_test, x, scores, draws=1000),
+            },
+            rounds=15,
+        )
+        rows.append(
+            {
+                "D": dim,
+                **{f"{name} s": value for name, value in seconds.items()},
+                "split / default": seconds["textbook split"] / seconds["default"],
+                "KSD / closed form": seconds["KSD"] / seconds["closed form"],
+            }
+        )
+    show("A test at n = 1000 (goals: split / default 25, KSD / closed form 1)", rows)
+
+    rows = []
+    for n in (10_000, 100_000, 1_000_000):
+        x = torch.randn(n, 50)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        gof_test(x, -x)
+        seconds = time.perf_counter() - start
+        beside = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
+        rows.append({"n": n, "seconds": seconds, "peak GiB beside the data": beside})
+    show("The default as n grows, D = 50 (goals: at most 12 times from 10⁴ to 10⁵, a million in a minute or two)", rows)
+
+    x = torch.randn(20_000, 50)
+    start = time.perf_counter()
+    ksd_test(x, -x)
+    show("KSD in tiles", [{"n": 20_000, "seconds": time.perf_counter() - start}])
