@@ -105,7 +105,7 @@ def test_hutchinson_of_the_mlp_is_unbiased():
 
 def test_the_cheaper_divergence_is_chosen():
     critic = MLP(50, width=300).train()
-    # DESIGN: exact where the width is below twice the number of points.
+    # Exact where the width is below twice the number of points.
     assert critic._is_exact(151) and not critic._is_exact(149)
     assert critic.eval()._is_exact(1)
     assert MLP(50, depth=1).train()._is_exact(1)

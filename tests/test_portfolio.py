@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from steinscope.critics import MLP
+from steinscope.critics import MLP, Features
 from steinscope.divergence import exact
 from steinscope.features import AnyFeatures
 from steinscope.portfolio import CriticLearner, FeatureLearner, LinearLearner, SparseLearner
@@ -17,6 +17,7 @@ LEARNERS = {
     "any features": lambda: FeatureLearner("own", AnyFeatures(network(4).double())),
     "mlp": lambda: CriticLearner(steps=3, width=16),
     "critic": lambda: CriticLearner("own", MLP(4, width=8), steps=3),
+    "solved critic": lambda: CriticLearner("own", Features(network(4))),
 }
 
 

@@ -135,7 +135,7 @@ class MLP(Critic):
         return f if self.skip is None else torch.addmm(f, x, self.skip.T)
 
     def _is_exact(self, n: int) -> bool:
-        """Whether the divergence of n points is computed exactly: see DESIGN in docs/how-it-works.md."""
+        """Whether the divergence of n points is computed exactly; docs/how-it-works.md counts the cost."""
         if self.trace != "auto":
             return self.trace == "exact"
         if not self.training or len(self.layers) == 2:

@@ -11,6 +11,7 @@ import torch
 from steinscope.critics import Critic
 from steinscope.data.toy import moons, moons_density
 from steinscope.estimation import Estimate, discrepancy
+from steinscope.gof import gof_test
 from steinscope.models.gaussian import Gaussian
 from steinscope.plots import COLOURS, new_figure
 
@@ -34,12 +35,14 @@ def run_demo(out: Path) -> list[str]:
     lines = [
         "4000 points of two moons, three models of them. The discrepancy is 0 where the model is right.",
         "",
-        f"{'model':<16}{'discrepancy':>20}{'Fisher divergence':>26}",
+        f"{'model':<16}{'discrepancy':>20}{'Fisher divergence':>26}{'test of fit':>26}",
     ]
     for name, estimate in estimates.items():
         value = f"{estimate.value:.3f} ± {estimate.stderr:.3f}"
         bound = f"at least {max(0.0, estimate.fisher_bound_lower):.3f} (95%)"
-        lines.append(f"{name:<16}{value:>20}{bound:>26}")
+        test = gof_test(x, models[name], seed=0)
+        verdict = f"{'rejected' if test.rejected else 'not rejected'}, p = {test.pvalue:.2g}"
+        lines.append(f"{name:<16}{value:>20}{bound:>26}{verdict:>26}")
     return [*lines, "", f"The picture is in {picture}: data, model density, and where the critic says to move it."]
 
 

@@ -212,7 +212,7 @@ class FeatureLearner:
 
 
 class CriticLearner:
-    """A critic that is trained by gradient steps, and goes on from block to block.
+    """A critic that is trained by gradient steps and goes on from block to block, or is solved after each block.
 
     Arguments:
         name: What the result calls it.
@@ -221,6 +221,9 @@ class CriticLearner:
         most_points: How many of the points seen so far are kept for training, the newest first.
         lr: The learning rate.
         objective: What is maximised.
+        width: Units in each hidden layer of the default critic.
+        dropout: Its dropout.
+        weight_decay: Added to the gradient as weight_decay times the weights.
         seed: The source of the first weights and of dropout.
     """
 
@@ -250,8 +253,9 @@ class CriticLearner:
             self.critic = copy.deepcopy(self.critic).to(x)
         self.generator = torch.Generator(device=x.device).manual_seed(self.seed)
         self.kept: list[tuple[Tensor, Tensor]] = []
-        trainable = [parameter for parameter in self.critic.parameters() if parameter.requires_grad]
-        self.optimiser = torch.optim.Adam(trainable, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+        if not isinstance(self.critic, Features):
+            trainable = [parameter for parameter in self.critic.parameters() if parameter.requires_grad]
+            self.optimiser = torch.optim.Adam(trainable, lr=self.lr, weight_decay=self.weight_decay, fused=True)
 
     @torch.no_grad()
     def values(self, x: Batch, score: Batch) -> PerPoint:

@@ -69,7 +69,7 @@ def _chosen(result: Trial, rule: str, l2: float) -> int:
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     trial, first = results[0]
     truth = trial["dim"] / (2 * trial["l2"])
-    rules = {"mu-sigma": COLOURS["selected"], "mean": COLOURS["validation"]}
+    rules = {"mu-sigma": COLOURS["selected"], "mean": "#c44e52"}
     figure, (axes,) = new_figure(1, 2, width=4.8, height=3.4)
     step = np.array(first["step"])
     for name in ("train", "validation"):
