@@ -92,15 +92,21 @@ class SparseLearner:
     name = "sparse"
     frequencies = (0.5, 1.0, 2.0, 3.0)
     fallback = 3
+    most = 1000
 
     def begin(self, x: Batch, score: Batch) -> None:
         d = x.shape[1]
         self.centre = x.mean(0)
         self.spread = x.std(0).clamp_min(1e-30)
-        self.functions = 1 + 2 * len(self.frequencies)
+        # Function 0 is u itself; the others are sin(frequency u + phase), a cosine having phase π/2.
+        pairs = [(frequency, phase) for frequency in self.frequencies for phase in (0.0, math.pi / 2)]
+        table = torch.tensor([(1.0, 0.0), *pairs], dtype=x.dtype, device=x.device)
+        self.rate, self.phase = table.T
         self.count = 0
-        shape = (d, self.functions * d)
-        self.sums, self.squares = (torch.zeros(shape, dtype=x.dtype, device=x.device) for _ in range(2))
+        shape = (d, len(table) * d)
+        self.sums = torch.zeros(shape, dtype=x.dtype, device=x.device)
+        self.squares = torch.full(shape, 1e-30, dtype=x.dtype, device=x.device)
+        self.ratio = torch.empty_like(self.sums)
 
     def _features(self, x: Batch) -> tuple[Tensor, Tensor]:
         """Features and their derivatives, functions before coordinates: column m d + j is function m of x_j."""
@@ -110,55 +116,71 @@ class SparseLearner:
             sine, cosine = torch.sin(frequency * u), torch.cos(frequency * u)
             features += [sine, cosine]
             derivatives += [frequency * cosine, -frequency * sine]
-        return torch.cat(features, 1), torch.cat(derivatives, 1) / self.spread.repeat(self.functions)
-
-    def _diagonal(self, matrix: Tensor) -> Tensor:
-        """The entries [i, (m, i)], where a function of a coordinate acts on that coordinate: shape (m, d)."""
-        d = len(self.centre)
-        return matrix.view(d, self.functions, d).diagonal(dim1=0, dim2=2)
+        return torch.cat(features, 1), torch.cat(derivatives, 1).div_(self.spread.repeat(len(self.rate)))
 
     def values(self, x: Batch, score: Batch) -> PerPoint:
-        features, derivatives = self._features(x)
-        value = torch.linalg.vecdot(score @ self.weights, features)
-        return value + derivatives @ self._diagonal(self.weights).reshape(-1)
+        output, function, coordinate = self._entries()
+        u = (x[:, coordinate] - self.centre[coordinate]) / self.spread[coordinate]
+        rate, phase, is_linear = self.rate[function], self.phase[function], function == 0
+        angle = rate * u + phase
+        terms = torch.where(is_linear, u, torch.sin(angle)).mul_(score[:, output])
+        slopes = torch.where(is_linear, 1.0, rate * torch.cos(angle)).div_(self.spread[coordinate])
+        return torch.addcmul(terms, slopes, (output == coordinate).to(x.dtype)) @ self.coefficients
 
     def observe(self, x: Batch, score: Batch) -> None:
         features, derivatives = self._features(x)
         self.sums.addmm_(score.T, features)
         self.squares.addmm_(score.T.square(), features.square())
         n, d = x.shape
-        own = features.view(n, self.functions, d) * score[:, None]
-        slopes = derivatives.view(n, self.functions, d)
+        own = features.view(n, -1, d) * score[:, None]
+        slopes = derivatives.view(n, -1, d)
         self._diagonal(self.sums).add_(slopes.sum(0))
         self._diagonal(self.squares).add_((2 * own * slopes + slopes.square()).sum(0))
         self.count += n
 
     def refit(self) -> None:
-        mean = self.sums / self.count
-        variance = (self.squares / self.count - mean.square()).clamp_min_(1e-30)
-        self.z = mean * (self.count / variance).sqrt()
-        threshold = math.sqrt(2 * math.log(self.z.numel()))
-        size = self.z.abs()
-        kept = size > threshold
-        if int(kept.sum()) < self.fallback:
-            # Where nothing stands out the few largest entries are as good a guess as any.
-            kept = size >= size.view(-1).topk(min(self.fallback, size.numel())).values[-1]
-        self.weights = mean.div_(variance).mul_(kept)
+        # With S the sum and Q the sum of squares of an entry's terms, z² = r / (1 - r / n) for r = S² / Q. It grows
+        # with r, so that entries are chosen by r, and mean and variance are needed only for those that are kept.
+        torch.mul(self.sums, self.sums, out=self.ratio).div_(self.squares)
+        threshold = 2 * math.log(self.ratio.numel())
+        flat = self.ratio.view(-1)
+        kept = (flat > threshold / (1 + threshold / self.count)).nonzero().view(-1)
+        if len(kept) < self.fallback:
+            # Where nothing stands out, the largest entries of the strongest coordinates are as good a guess as any.
+            largest, columns = self.ratio.max(1)
+            rows = largest.topk(min(self.fallback, len(largest))).indices
+            kept = rows * self.ratio.shape[1] + columns[rows]
+        elif len(kept) > self.most:
+            kept = kept[flat[kept].topk(self.most).indices]
+        self.kept = kept
+        mean = self.sums.view(-1)[kept] / self.count
+        self.coefficients = mean / (self.squares.view(-1)[kept] / self.count - mean.square()).clamp_min(1e-30)
 
     def findings(self) -> tuple[Finding, ...]:
         """The entries beyond the threshold, from all points seen, strongest first."""
         self.refit()
-        d = len(self.centre)
-        flat = self.z.view(-1)
-        beyond = (flat.abs() > math.sqrt(2 * math.log(flat.numel()))).nonzero().view(-1)
-        strongest = beyond[flat[beyond].abs().argsort(descending=True)][:100]
+        ratio = self.ratio.view(-1)[self.kept]
+        z = (ratio / (1 - ratio / self.count).clamp_min(1e-30)).sqrt() * self.sums.view(-1)[self.kept].sign()
         names = ["u", *(f"{name} {frequency:g}u" for frequency in self.frequencies for name in ("sin", "cos"))]
-        return tuple(
-            Finding(
-                entry // (self.functions * d), entry % d, names[entry % (self.functions * d) // d], float(flat[entry])
+        found = [
+            Finding(output, coordinate, names[function], size)
+            for output, function, coordinate, size in zip(
+                *(part.tolist() for part in self._entries()), z.tolist(), strict=True
             )
-            for entry in strongest.tolist()
-        )
+            if size**2 > 2 * math.log(self.ratio.numel())
+        ]
+        return tuple(sorted(found, key=lambda finding: -abs(finding.z))[:100])
+
+    def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Output coordinate, function and input coordinate of each kept entry."""
+        d, columns = self.ratio.shape
+        column = self.kept % columns
+        return self.kept // columns, column // d, column % d
+
+    def _diagonal(self, matrix: Tensor) -> Tensor:
+        """The entries [i, (m, i)], where a function of a coordinate acts on that coordinate: shape (m, d)."""
+        d = len(self.centre)
+        return matrix.view(d, -1, d).diagonal(dim1=0, dim2=2)
 
 
 class FeatureLearner:
