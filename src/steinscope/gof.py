@@ -154,8 +154,8 @@ def _prequential_test(
     notes = [_ORDER_NOTE]
     if len(learners) < len(critics):
         pvalue = len(critics) * _upper_tail(largest)
-        left = len(critics) - len(learners)
-        notes.append(f"the closed-form critics reject beyond doubt, so the other {left} were not run")
+        left = ", ".join(critic if isinstance(critic, str) else type(critic).__name__ for critic in dear)
+        notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
     else:
         pvalue = _largest_pvalue(largest, found.correlation)
     sizes = np.array([len(part) for part in parts[1:]])

@@ -35,7 +35,7 @@ class Finding:
         elif self.output == self.input:
             what = f"the margin of x[{self.output}] has another shape than the model says"
         else:
-            what = f"x[{self.output}] depends on x[{self.input}] otherwise than the model says"
+            what = f"x[{self.output}] depends on x[{self.input}] in another way than the model says"
         return f"{what} ({self.function}, z = {self.z:.1f})"
 
 
@@ -122,5 +122,15 @@ class TestResult:
             lines.append("critics: " + ", ".join(f"{critic.name} z = {critic.z:.2f}" for critic in self.critics))
         if self.rejected and self.strongest is not None:
             lines.append(f"found by: {self.strongest.name}")
-        lines += [f"  {finding}" for finding in self.findings[:5]] if self.rejected else []
+        lines += [f"  {finding}" for finding in _one_for_each_pair(self.findings)[:5]] if self.rejected else []
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _one_for_each_pair(findings: tuple[Finding, ...]) -> list[Finding]:
+    """One finding for each pair of coordinates, strongest pair first: that of u itself if it is there."""
+    pairs: dict[frozenset[int], Finding] = {}
+    for finding in findings:
+        pair = frozenset((finding.output, finding.input))
+        if pair not in pairs or (finding.function == "u" and pairs[pair].function != "u"):
+            pairs[pair] = finding
+    return list(pairs.values())
