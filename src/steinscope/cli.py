@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Literal
@@ -81,6 +82,10 @@ def main() -> None:
     except NonFiniteError as error:
         print(f"steinscope: {error}", file=sys.stderr)
         sys.exit(1)
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough. Nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except KeyboardInterrupt:
         print("steinscope: stopped", file=sys.stderr)
         sys.exit(130)
