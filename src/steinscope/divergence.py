@@ -2,7 +2,7 @@
 
 Both use reverse mode. Measured on two CPU cores for the paper's critic, forward mode was slower in every case: a
 Hutchinson step by 1.1 to 1.4 times, and an exact trace by 1.2 to 1.5 times against vector-Jacobian products in
-chunks of 16. `make bench` repeats the comparison.
+chunks of 16.
 """
 
 from __future__ import annotations
