@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from steinscope.comparison import Ranking as Ranking
+    from steinscope.comparison import compare as compare
     from steinscope.densities import from_energy as from_energy
     from steinscope.densities import from_log_prob as from_log_prob
     from steinscope.densities import from_score as from_score
@@ -21,7 +23,9 @@ _HOMES = {
     "Estimate": "estimation",
     "InputError": "errors",
     "NonFiniteError": "errors",
+    "Ranking": "comparison",
     "TestResult": "results",
+    "compare": "comparison",
     "discrepancy": "estimation",
     "fit_critic": "fitting",
     "from_energy": "densities",
@@ -36,8 +40,10 @@ __all__ = [
     "Estimate",
     "InputError",
     "NonFiniteError",
+    "Ranking",
     "TestResult",
     "__version__",
+    "compare",
     "discrepancy",
     "fit_critic",
     "from_energy",

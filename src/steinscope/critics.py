@@ -7,7 +7,6 @@ told otherwise.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, cast
@@ -21,6 +20,7 @@ from steinscope.activations import dropout_mask, swish_with_derivative
 from steinscope.divergence import draw_probe, value_and_exact, value_and_hutchinson
 from steinscope.errors import InputError
 from steinscope.features import Affine, AnyFeatures, FeatureMap
+from steinscope.layers import linear_layers
 from steinscope.randomness import Seed, default_generator, make_generator
 from steinscope.stein import stein_values
 
@@ -97,10 +97,7 @@ class MLP(Critic):
             raise InputError(f"dropout: expected a number from 0 to below 1, got {dropout}")
         self.dim, self.dropout, self.trace = dim, dropout, _check_trace(trace)
         generator = make_generator(seed)
-        sizes = [dim, *[width] * depth, dim]
-        self.layers = nn.ModuleList(
-            _linear(inputs, outputs, generator) for inputs, outputs in zip(sizes, sizes[1:], strict=False)
-        )
+        self.layers = linear_layers([dim, *[width] * depth, dim], generator)
         self.skip = nn.Parameter(torch.zeros(dim, dim)) if skip else None
 
     def forward(self, x: Points) -> Points:
@@ -385,15 +382,6 @@ def as_critic(critic: Any) -> Critic:
         "critic: expected a critic of steinscope.critics or a torch.nn.Module from points to vectors, "
         f"got {type(critic).__name__}"
     )
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """A linear layer with torch's usual first weights, drawn from `generator`."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-    bound = 1 / math.sqrt(inputs)
-    for parameter in layer.parameters():
-        nn.init.uniform_(parameter, -bound, bound, generator=generator)
-    return layer
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from steinscope.arrays import Rows, check_rows, read_rows, row_blocks, temporary_rows
 from steinscope.errors import InputError
 
-__all__ = ["Density", "as_density", "from_energy", "from_log_prob", "from_score", "score_rows"]
+__all__ = ["Density", "as_density", "differentiable_score", "from_energy", "from_log_prob", "from_score", "score_rows"]
 
 # Both batch sizes keep the arrays of one batch within the processor's cache or a few of them in memory.
 _SCORE_BATCH_BYTES = 2**24
@@ -181,6 +181,22 @@ def as_density(model: Any) -> Density:
         "model: expected an object with score(x) or log_prob(x), a function wrapped by from_log_prob, from_energy "
         f"or from_score, or an array of scores at x, got {_name(model)}"
     )
+
+
+def differentiable_score(model: Any, x: Tensor) -> Tensor:
+    """The score at each point, through which gradients reach the model's parameters and x.
+
+    Arguments:
+        model: A model; a differentiable `log_prob` is preferred to `score`.
+        x: The points.
+    """
+    if not callable(getattr(model, "log_prob", None)):
+        return as_density(model).score(x)
+    with torch.enable_grad():
+        x = x if x.requires_grad else x.detach().requires_grad_()
+        log_prob = _one_per_point(_call(model.log_prob, x, "log_prob"), x, "log_prob")
+        (score,) = torch.autograd.grad(log_prob.sum(), x, create_graph=True)
+    return score
 
 
 def score_rows(

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.randomness import default_generator
+from steinscope.randomness import default_generator, normal_rows, uniform_rows
 
 __all__ = ["exact", "hutchinson", "value_and_exact", "value_and_hutchinson"]
 
@@ -135,10 +135,9 @@ def value_and_hutchinson(
 def draw_probe(like: Tensor, noise: Noise, generator: torch.Generator) -> Tensor:
     """One random direction for each point, with identity covariance."""
     if noise == "gaussian":
-        return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+        return normal_rows(like, generator)
     if noise == "rademacher":
-        bits = torch.randint(2, like.shape, generator=generator, device=like.device)
-        return bits.to(like.dtype).mul_(2).sub_(1)
+        return torch.where(uniform_rows(like, generator) < 0.5, -1.0, 1.0).to(like.dtype)
     raise InputError(f'noise: expected "gaussian" or "rademacher", got {noise!r}')
 
 

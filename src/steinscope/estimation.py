@@ -148,7 +148,45 @@ def discrepancy(
     """
     if not l2 > 0:
         raise InputError(f"l2: expected a positive number, got {l2}")
-    points = make_points(x, model, dtype=dtype, device=device)
+    return estimate_points(
+        make_points(x, model, dtype=dtype, device=device),
+        critic=critic,
+        l2=l2,
+        split=split,
+        folds=folds,
+        precondition=precondition,
+        steps=steps,
+        batch_size=batch_size,
+        lr=lr,
+        weight_decay=weight_decay,
+        every=every,
+        select=select,
+        patience=patience,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def estimate_points(
+    points: Points,
+    *,
+    critic: Critic | torch.nn.Module | None,
+    l2: float,
+    split: Sequence[float],
+    folds: int | None,
+    precondition: bool,
+    steps: int,
+    batch_size: int | None,
+    lr: float | None,
+    weight_decay: float,
+    every: int,
+    select: Select,
+    patience: int | None,
+    seed: Seed,
+    progress: bool | None,
+    title: str = "critic",
+) -> Estimate:
+    """`discrepancy` for points that have been checked and scored already."""
     generator = make_generator(seed)
     parts = _fold_parts(len(points), folds, split, generator) if folds else _split_parts(len(points), split, generator)
     n_train = len(parts[0][0])
@@ -156,9 +194,11 @@ def discrepancy(
         critic = MLP(points.dim, dropout=0.5 if n_train < _DROPOUT_BELOW else 0.0, skip=True, seed=generator)
     if lr is None:
         lr = 1e-3 if (batch_size or default_batch_size(n_train)) >= n_train else 3e-3
-    noise = make_generator(generator, points.device)
+    # One seed for each part, drawn beforehand: however long a critic trains, the next one starts from the same numbers.
+    seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
     held_out, values, bounds, critics, histories = [], [], [], [], []
     for number, (train, validation, test) in enumerate(parts, start=1):
+        noise = make_generator(seeds[number - 1], points.device)
         training = points.subset(train)
         start = as_critic(critic)
         if precondition:
@@ -176,9 +216,9 @@ def discrepancy(
             every=every,
             select=select,
             patience=patience,
-            seed=generator,
+            seed=seeds[number - 1],
             progress=progress,
-            title="critic" if folds is None else f"critic of fold {number}/{folds}",
+            title=title if folds is None else f"{title}, fold {number}/{folds}",
         )
         test_points = points.subset(test)
         test_values, test_norms = evaluate(fit.critic, test_points, noise)

@@ -6,15 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steinscope.errors import InputError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from steinscope.comparison import Ranking
     from steinscope.estimation import Estimate
     from steinscope.fitting import History
     from steinscope.results import TestResult
+    from steinscope.training import TrainResult
 
-__all__ = ["COLOURS", "new_figure", "plot_estimate", "plot_history", "plot_normal_quantiles", "plot_test"]
+__all__ = [
+    "COLOURS",
+    "new_figure",
+    "plot_estimate",
+    "plot_history",
+    "plot_normal_quantiles",
+    "plot_ranking",
+    "plot_test",
+    "plot_training",
+]
 
 COLOURS = {"train": "#4c72b0", "validation": "#dd8452", "truth": "#333333", "selected": "#55a868", "grey": "#999999"}
 
@@ -52,12 +65,7 @@ def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:
         figure, grid = new_figure(1, 2)
         axes = grid[0]
     else:
-        axes = np.ravel(axes)
-        if len(axes) != 2:
-            from steinscope.errors import InputError
-
-            raise InputError(f"axes: expected two axes, got {len(axes)}")
-        figure = axes[0].figure
+        figure, axes = _two_axes(axes)
     plot_history(estimate.history, axes[0])
     axes[1].hist(estimate.values, bins="auto", color=COLOURS["validation"], alpha=0.7)
     axes[1].axvline(0.0, color=COLOURS["truth"], linewidth=1)
@@ -65,6 +73,13 @@ def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:
     axes[1].set(xlabel="Stein value", ylabel="held-out points")
     axes[1].legend(frameon=False, fontsize=8)
     return figure
+
+
+def _two_axes(axes: Any) -> tuple[Figure, np.ndarray]:
+    axes = np.ravel(axes)
+    if len(axes) != 2:
+        raise InputError(f"axes: expected two axes, got {len(axes)}")
+    return axes[0].figure, axes
 
 
 def plot_test(result: TestResult, ax: Any = None) -> Figure:
@@ -94,3 +109,44 @@ def plot_normal_quantiles(values: np.ndarray, ax: Axes, title: str) -> None:
     ax.plot(theory, np.sort(values), ".", color=COLOURS["train"], markersize=4)
     ax.plot(theory, theory, color="#c44e52", linewidth=1)
     ax.set(xlabel="standard normal", ylabel="statistic", title=title)
+
+
+def plot_ranking(ranking: Ranking, axes: Any = None) -> Figure:
+    """Discrepancies with 95% intervals, best on top, beside the paired differences to the best."""
+    names = ranking.names
+    if axes is None:
+        figure, grid = new_figure(1, 2, width=4.5, height=max(1.8, 0.9 + 0.35 * len(names)))
+        axes = grid[0]
+    else:
+        figure, axes = _two_axes(axes)
+    position = np.arange(len(names))
+    style = {"fmt": "o", "markersize": 4, "color": COLOURS["train"], "capsize": 2}
+    axes[0].errorbar(ranking.values, position, xerr=1.96 * ranking.stderr, **style)
+    axes[0].set(xlabel=f"learned Stein discrepancy (λ = {ranking.l2:g})", yticks=position)
+    # A name is text: a dollar sign in it must not start mathematics.
+    axes[0].set_yticklabels([name.replace("$", r"\$") for name in names])
+    differences = [ranking.difference(name, names[0]) for name in names]
+    values, stderr = (np.array([getattr(item, key) for item in differences]) for key in ("value", "stderr"))
+    axes[1].errorbar(values, position, xerr=1.96 * stderr, **{**style, "color": COLOURS["validation"]})
+    axes[1].axvline(0.0, color=COLOURS["truth"], linewidth=1)
+    axes[1].set(xlabel="difference to the best, paired", yticks=position, yticklabels=[])
+    for ax in axes:
+        ax.set_ylim(len(names) - 0.5, -0.5)
+    return figure
+
+
+def plot_training(result: TrainResult, axes: Any = None) -> Figure:
+    """The model's loss, and beside it the auxiliary loss where there is one, against steps."""
+    history = result.history
+    if axes is None:
+        figure, grid = new_figure(1, 2)
+        axes = grid[0]
+    else:
+        figure, axes = _two_axes(axes)
+    for ax, name in zip(axes, ("model_loss", "auxiliary_loss"), strict=True):
+        ax.plot(history.step, getattr(history, name), color=COLOURS["train"])
+        ax.set(xlabel="step", ylabel=name.replace("_", " "))
+    if not np.isfinite(history.auxiliary_loss).any():
+        axes[1].plot(history.step, history.gradient_norm, color=COLOURS["validation"])
+        axes[1].set(ylabel="norm of the gradient")
+    return figure

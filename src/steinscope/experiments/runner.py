@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import math
 import os
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
+from steinscope.files import write_file
 from steinscope.progress import progress_bar
 
-__all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv", "write_text"]
+__all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv"]
 
 Trial = dict[str, Any]
 SCALES = ("smoke", "quick", "paper")
@@ -93,7 +95,7 @@ def reproduce(
             advance(done + count, "")
     results = [(trial, record) for trial in trials if (record := read_record(records, trial)) is not None]
     lines = experiment.report(results, directory)
-    write_text(directory / "report.txt", "\n".join(lines) + "\n")
+    write_file(directory / "report.txt", ("\n".join(lines) + "\n").encode())
     return lines
 
 
@@ -106,24 +108,13 @@ def read_record(records: Path, trial: Trial) -> Trial | None:
         return None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is either there as a whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows with the same keys as CSV."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    temporary.replace(path)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_file(path, text.getvalue().encode())
 
 
 def _record_path(records: Path, trial: Trial) -> Path:
@@ -145,7 +136,7 @@ def _run_and_record(run: Callable[[Trial], Trial], trial: Trial, records: Path) 
     start = time.perf_counter()
     result = run(trial)
     record = {"trial": trial, "seconds": round(time.perf_counter() - start, 3), "result": _plain(result)}
-    write_text(_record_path(records, trial), json.dumps(record))
+    write_file(_record_path(records, trial), json.dumps(record).encode())
 
 
 def _plain(value: Any) -> Any:

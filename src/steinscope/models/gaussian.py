@@ -73,7 +73,7 @@ class Gaussian(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n independent points."""
-        generator = make_generator(seed, self.mean.device)
+        generator = make_generator(seed, self.mean.device, purpose="sample")
         noise = torch.randn(n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device)
         return noise @ self.cholesky.tril().T + self.mean
 

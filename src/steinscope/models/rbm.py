@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from steinscope.errors import InputError
 from steinscope.features import FeatureMap
-from steinscope.randomness import Seed, make_generator
+from steinscope.randomness import Seed, make_generator, normal_rows, uniform_rows
 
 __all__ = ["RBM", "TanhFeatures"]
 
@@ -79,14 +79,19 @@ class RBM(nn.Module):
 
         The chains need not mix: with strong weights they stay near where they started for very long.
         """
-        generator = make_generator(seed, self.weights.device)
+        generator = make_generator(seed, self.weights.device, purpose="sample")
         like = {"generator": generator, "dtype": self.weights.dtype, "device": self.weights.device}
         x = torch.randn(n, len(self.visible), **like) if start is None else start
         for _ in range(steps):
-            uniform = torch.rand(n, len(self.hidden), **like)
-            h = torch.where(uniform < torch.sigmoid(2 * self._activation(x)), 1.0, -1.0).to(x.dtype)
-            x = torch.addmm(self.visible, h, self.weights.T, alpha=0.5) + torch.randn(x.shape, **like)
+            x = self.gibbs_step(x, generator)
         return x
+
+    @torch.no_grad()
+    def gibbs_step(self, x: Float[Tensor, "n d"], generator: torch.Generator) -> Float[Tensor, "n d"]:
+        """One step of block Gibbs for each row of x: all hidden units given x, then x given them."""
+        mean = torch.sigmoid(2 * self._activation(x))
+        h = torch.where(uniform_rows(mean, generator) < mean, 1.0, -1.0).to(x.dtype)
+        return torch.addmm(self.visible, h, self.weights.T, alpha=0.5) + normal_rows(x, generator)
 
     def _enumerate(self) -> tuple[Float[Tensor, "states h"], Float[Tensor, " states"]]:
         """All hidden states, and the log of p(h) times the normalising constant, in float64."""
@@ -107,7 +112,7 @@ class RBM(nn.Module):
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n exact, independent points: h from its enumerated distribution, then x given h."""
         states, log_weights = self._enumerate()
-        generator = make_generator(seed, self.weights.device)
+        generator = make_generator(seed, self.weights.device, purpose="sample")
         probabilities = log_weights.softmax(0).cumsum(0)
         uniform = torch.rand(n, generator=generator, dtype=torch.float64, device=self.weights.device)
         chosen = states[torch.searchsorted(probabilities, uniform).clamp_max(len(states) - 1)].to(self.weights.dtype)

@@ -1,0 +1,162 @@
+r"""MNIST and Fashion-MNIST: where they are found, the idx format, and the paper's preprocessing.
+
+A pixel k of 0, …, 255 becomes $z = (k + u) / 256$ with u uniform on (0, 1), and $y = \log z - \log(1 - z)$.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from steinscope.errors import InputError
+from steinscope.randomness import Seed, make_generator
+
+__all__ = [
+    "bits_per_dim",
+    "cache_directory",
+    "find_images",
+    "from_logits",
+    "load_images",
+    "logit_log_det",
+    "read_idx",
+    "to_logits",
+    "write_idx",
+]
+
+DataSet = Literal["mnist", "fashion-mnist"]
+DATA_SETS = ("mnist", "fashion-mnist")
+FILES = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
+_SYSTEM_DIRECTORY = Path("/usr/share/datasets")  # where Debian's dataset-fashion-mnist is installed
+_LEVELS = 256
+_IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def cache_directory() -> Path:
+    """The user's cache, where downloads go."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "steinscope"
+
+
+def find_images(
+    data_set: DataSet = "mnist", split: Literal["train", "test"] = "train", directory: str | Path | None = None
+) -> Path:
+    """The idx file of a data set.
+
+    Looked for in this order: `directory`, the directory named by the environment variable `STEINSCOPE_DATA`, the
+    place where Debian installs data sets, the user's cache. In each of them either directly or in a subdirectory with
+    the name of the data set, plain or compressed.
+    """
+    if data_set not in DATA_SETS:
+        raise InputError(f"data_set: expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
+    if split not in FILES:
+        raise InputError(f'split: expected "train" or "test", got {split!r}')
+    named = directory or os.environ.get("STEINSCOPE_DATA")
+    if directory is not None and not Path(directory).is_dir():
+        raise InputError(f"directory: {directory} is not a directory")
+    places = [_SYSTEM_DIRECTORY / data_set, cache_directory() / data_set]
+    if named:
+        places = [Path(named) / data_set, Path(named), *places]
+    for place in places:
+        for suffix in ("", ".gz"):
+            path = place / (FILES[split] + suffix)
+            if path.is_file():
+                return path
+    debian = ", install Debian's dataset-fashion-mnist" if data_set == "fashion-mnist" else ""
+    raise InputError(
+        f"{data_set}: found in none of {', '.join(map(str, places))}; run `steinscope data {data_set}` to download it, "
+        f"set STEINSCOPE_DATA to a directory with its idx files{debian}, or give the directory"
+    )
+
+
+def load_images(
+    data_set: DataSet = "mnist", split: Literal["train", "test"] = "train", directory: str | Path | None = None
+) -> UInt8[Tensor, "n height width"]:
+    """All images of a data set, as pixels 0 to 255; see `find_images`."""
+    path = find_images(data_set, split, directory)
+    array = read_idx(path)
+    if array.ndim != 3 or array.dtype != np.uint8:
+        raise InputError(f"{path}: expected images of bytes, got {array.dtype} of shape {array.shape}")
+    return torch.from_numpy(array)
+
+
+def read_idx(path: str | Path) -> np.ndarray:
+    """The array in an idx file, plain or compressed by gzip. Damaged files are refused."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            is_compressed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if is_compressed else path.open("rb") as file:
+            content = file.read()
+    except (EOFError, gzip.BadGzipFile, OSError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
+        raise InputError(f"{path}: not an idx file: it starts with {content[:4].hex(' ') or 'nothing'}")
+    dtype, ndim = np.dtype(_IDX_TYPES[content[2]]), content[3]
+    start = 4 + 4 * ndim
+    if len(content) < start:
+        raise InputError(f"{path}: ends within its header")
+    shape = struct.unpack(f">{ndim}I", content[4:start])
+    expected = math.prod(shape) * dtype.itemsize
+    if len(content) - start != expected:
+        raise InputError(f"{path}: expected {expected} bytes for shape {shape}, got {len(content) - start}")
+    array = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    return array.astype(dtype.newbyteorder("="))
+
+
+def write_idx(path: str | Path, array: np.ndarray) -> None:
+    """Write an array as an idx file, compressed where the name ends in .gz."""
+    codes = {np.dtype(text).newbyteorder("="): code for code, text in _IDX_TYPES.items()}
+    if array.dtype not in codes:
+        raise InputError(f"array: expected one of the types of idx, got {array.dtype}")
+    code = codes[array.dtype]
+    header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
+    content = header + array.astype(_IDX_TYPES[code]).tobytes()
+    Path(path).write_bytes(gzip.compress(content, mtime=0) if str(path).endswith(".gz") else content)
+
+
+def to_logits(images: UInt8[Tensor, "n *shape"], seed: Seed = 0) -> Float[Tensor, "n *shape"]:
+    """Pixels with uniform noise, scaled to (0, 1), as logits in float32."""
+    if images.dtype != torch.uint8:
+        raise InputError(f"images: expected pixels 0 to 255 as bytes, got {images.dtype}")
+    generator = make_generator(seed, images.device, purpose="sample")
+    result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
+    # Blocks, because double precision is needed near 0 and 1, and all images at once would take gigabytes.
+    for start in range(0, len(images), 4096):
+        block = images[start : start + 4096]
+        # The middle of one of 2²⁴ equal parts: never 0 or 1, whose logits are infinite.
+        part = torch.randint(2**24, block.shape, generator=generator, device=images.device)
+        z = (block.double() + (part.double() + 0.5) / 2**24) / _LEVELS
+        result[start : start + 4096] = torch.logit(z).float()
+    return result
+
+
+def from_logits(logits: Float[Tensor, "n *shape"]) -> UInt8[Tensor, "n *shape"]:
+    """The pixels, 0 to 255, that these logits belong to. The inverse of `to_logits`, whatever its noise."""
+    z = torch.sigmoid(logits.double())
+    return (z * _LEVELS).floor().clamp(0, _LEVELS - 1).to(torch.uint8)
+
+
+def logit_log_det(logits: Float[Tensor, "n *shape"]) -> Float[Tensor, " n"]:
+    r"""The log-determinant of the map from logits to pixels in [0, 256), $\sum \log (256\, z (1 - z))$, in float64."""
+    y = logits.double().flatten(1)
+    return (functional.logsigmoid(y) + functional.logsigmoid(-y)).sum(1) + y.shape[1] * math.log(_LEVELS)
+
+
+def bits_per_dim(log_prob: Float[Tensor, " n"], logits: Float[Tensor, "n *shape"]) -> Float[Tensor, " n"]:
+    """Bits for each pixel, from log-densities of logits.
+
+    The density of a pixel with its noise is that of the logits divided by the determinant. By Jensen's inequality its
+    mean log over the noise is at most the log-probability of the pixel, so the bits are an upper bound.
+    """
+    in_pixels = log_prob.double() - logit_log_det(logits)
+    return -in_pixels / (logits[0].numel() * math.log(2))

@@ -1,0 +1,116 @@
+"""Linear independent component analysis: a normalised model whose normaliser can be left out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from steinscope.errors import InputError
+from steinscope.randomness import Seed, make_generator
+
+__all__ = ["ICA", "UnnormalisedICA"]
+
+Sources = Literal["logistic", "laplace"]
+
+
+class ICA(nn.Module):
+    r"""The density of $x = W^{-1} z$ with independent sources: $\log q(x) = \sum_j \log p(w_j \cdot x) + \log|\det W|$.
+
+    With Laplace sources the score jumps where a source is zero. The gradient in W of anything built on the score then
+    misses what the jumps contribute, and training by scores goes wrong. So logistic sources are the default, and
+    "laplace" is $p(z) \propto \exp(-\sqrt{z^2 + \varepsilon^2})$, which has no jump.
+
+    Arguments:
+        weights: The unmixing matrix W, (d, d).
+        sources: `"logistic"` or `"laplace"`.
+        smoothing: ε of the smoothed Laplace density.
+    """
+
+    def __init__(self, weights: Any, sources: Sources = "logistic", smoothing: float = 0.1) -> None:
+        super().__init__()
+        weights = torch.as_tensor(weights).detach().clone()
+        if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
+            raise InputError(f"weights: expected a square matrix, got shape {tuple(weights.shape)}")
+        if sources not in ("logistic", "laplace"):
+            raise InputError(f'sources: expected "logistic" or "laplace", got {sources!r}')
+        if not smoothing > 0:
+            raise InputError(f"smoothing: expected a positive number, got {smoothing}")
+        self.weights = nn.Parameter(weights)
+        self.sources, self.smoothing = sources, smoothing
+        # The normaliser of the smoothed Laplace density is 2 ε K₁(ε), with K₁ a modified Bessel function.
+        k1 = torch.special.modified_bessel_k1(torch.tensor(smoothing, dtype=torch.float64))
+        self._log_normaliser = 0.0 if sources == "logistic" else math.log(2 * smoothing * float(k1))
+
+    @classmethod
+    def random(cls, dim: int, sources: Sources = "logistic", seed: Seed = 0) -> ICA:
+        """The paper's: the mixing matrix is Gaussian, drawn again until its condition number is below `dim`."""
+        generator = make_generator(seed)
+        while True:
+            mixing = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
+            if dim == 1 or float(torch.linalg.cond(mixing)) < dim:
+                return cls(torch.linalg.inv(mixing).float(), sources)
+
+    def log_potential(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """The log-density at each point without log |det W|, as an unnormalised model has it."""
+        z = x @ self.weights.T
+        if self.sources == "logistic":
+            values = -z - 2 * functional.softplus(-z)
+        else:
+            values = -(z.square() + self.smoothing**2).sqrt()
+        return values.sum(1) - len(self.weights) * self._log_normaliser
+
+    def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """The log-density at each point, normalised."""
+        return self.log_potential(x) + torch.linalg.slogdet(self.weights).logabsdet
+
+    def score(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """The gradient of the log-density at each point."""
+        z = x @ self.weights.T
+        if self.sources == "logistic":
+            return -torch.tanh(0.5 * z) @ self.weights
+        return -(z * (z.square() + self.smoothing**2).rsqrt()) @ self.weights
+
+    @torch.no_grad()
+    def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
+        """n independent points. Smoothed Laplace sources are drawn by rejection from Laplace ones."""
+        generator = make_generator(seed, self.weights.device, purpose="sample")
+        like = {"generator": generator, "dtype": torch.float64, "device": self.weights.device}
+        shape = (n, len(self.weights))
+        if self.sources == "logistic":
+            z = torch.logit(torch.rand(shape, **like).clamp(1e-12, 1 - 1e-12))
+        else:
+            z = torch.empty(shape, dtype=torch.float64, device=self.weights.device)
+            missing = torch.ones(shape, dtype=torch.bool, device=z.device)
+            while bool(missing.any()):
+                # A Laplace draw is kept with probability exp(|z| - √(z² + ε²)), which is at least exp(-ε).
+                centred = torch.rand(shape, **like) - 0.5
+                draw = -torch.sign(centred) * torch.log1p(-2 * centred.abs()).clamp_min(-700.0)
+                kept = torch.rand(shape, **like).log() <= draw.abs() - (draw.square() + self.smoothing**2).sqrt()
+                z = torch.where(missing & kept, draw, z)
+                missing &= ~kept
+        return torch.linalg.solve(self.weights.double(), z.T).T.to(self.weights.dtype)
+
+
+class UnnormalisedICA(nn.Module):
+    """An ICA model whose `log_prob` leaves out log |det W|, for objectives that must not use it.
+
+    Arguments:
+        model: The model; its parameters are shared.
+    """
+
+    def __init__(self, model: ICA) -> None:
+        super().__init__()
+        self.model = model
+
+    def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """The log-density at each point, without the normalising constant."""
+        return self.model.log_potential(x)
+
+    def score(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """The gradient of the log-density at each point."""
+        return self.model.score(x)

@@ -1,0 +1,106 @@
+"""Maximum likelihood: for normalised models, and by samples of the model for others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from steinscope.errors import InputError
+from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliary
+from steinscope.randomness import normal_rows
+from steinscope.samplers import TemperedSGLD
+
+__all__ = ["ContrastiveDivergence", "MaximumLikelihood"]
+
+
+class MaximumLikelihood(WithoutAuxiliary):
+    """Minus the mean log-density. Only for models whose `log_prob` is normalised: nothing can check that."""
+
+    def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """Minus the mean log-density."""
+        return -model.log_prob(x).mean()
+
+
+class ContrastiveDivergence:
+    """The gradient of the likelihood with the model's samples from a short Markov chain.
+
+    The chain is `TemperedSGLD`: x + ε s(x) + σ noise. Started at the data it is contrastive divergence; started
+    at noise it is short-run MCMC, as in figure 1 of the paper, whose samples look right while the density need not be;
+    started where the last step's chains ended it is persistent.
+
+    Arguments:
+        steps: Steps of the chain.
+        epsilon: The step size ε.
+        sigma: The standard deviation σ of the noise; by default √(2ε), which is Langevin dynamics at temperature 1.
+        start: `"data"`, `"noise"` (the Gaussian of the data's mean and standard deviations) or `"persistent"`.
+        chains: How many persistent chains there are.
+    """
+
+    auxiliary_steps = 0
+
+    def __init__(
+        self,
+        steps: int = 10,
+        epsilon: float = 0.01,
+        *,
+        sigma: float | None = None,
+        start: Literal["data", "noise", "persistent"] = "data",
+        chains: int = 1024,
+    ) -> None:
+        if steps < 1:
+            raise InputError(f"steps: expected at least 1, got {steps}")
+        if not epsilon > 0:
+            raise InputError(f"epsilon: expected a positive number, got {epsilon}")
+        if start not in ("data", "noise", "persistent"):
+            raise InputError(f'start: expected "data", "noise" or "persistent", got {start!r}')
+        self.steps, self.epsilon, self.start, self.chains = steps, epsilon, start, chains
+        self.sigma = math.sqrt(2 * epsilon) if sigma is None else sigma
+        self.auxiliary: nn.Module | None = None
+
+    def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
+        """Keep the data's mean and scale, and start the persistent chains."""
+        self.auxiliary = _Chains(x, self.chains if self.start == "persistent" else 0, generator)
+
+    def auxiliary_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """There are no auxiliary parameters."""
+        raise NotImplementedError("contrastive divergence has no auxiliary loss")
+
+    def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """Minus the mean log-density of the data plus that of the chains' ends."""
+        return model.log_prob(self.sample(model, x, generator)).mean() - model.log_prob(x).mean()
+
+    def sample(self, model: Any, x: Points, generator: torch.Generator) -> Points:
+        """The ends of the chains, one for each point of x."""
+        chains = self.auxiliary
+        assert isinstance(chains, _Chains)
+        if self.start == "data":
+            return self._run(model, x, generator)
+        if self.start == "noise":
+            return self._run(model, chains.mean + chains.std * normal_rows(x, generator), generator)
+        index = torch.randint(len(chains.ends), (len(x),), generator=generator, device=x.device)
+        ends = self._run(model, chains.ends[index], generator)
+        chains.ends[index] = ends
+        return ends
+
+    def _run(self, model: Any, x: Tensor, generator: torch.Generator) -> Tensor:
+        sampler = TemperedSGLD(model, self.epsilon, self.sigma)
+        state = sampler.begin(x)
+        for _ in range(self.steps):
+            state, _ = sampler(state, generator)
+        return state.x
+
+
+class _Chains(nn.Module):
+    """What a chain starts from. It has no parameters, but is saved with the rest."""
+
+    def __init__(self, x: Tensor, count: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.std: Tensor
+        self.ends: Tensor
+        self.register_buffer("mean", x.mean(0))
+        self.register_buffer("std", x.std(0))
+        self.register_buffer("ends", self.mean + self.std * normal_rows(x.new_empty(count, *x.shape[1:]), generator))

@@ -1,0 +1,102 @@
+"""Noise-contrastive estimation (Gutmann and Hyvärinen 2010) and its conditional form (Ceylan and Gutmann 2018)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from steinscope.errors import InputError
+from steinscope.models.gaussian import Gaussian
+from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliary
+from steinscope.randomness import normal_rows
+
+__all__ = ["ConditionalNoiseContrast", "NoiseContrast"]
+
+
+class NoiseContrast:
+    r"""Tell data from noise by $\log q(x) - c - \log p_{noise}(x)$, with c the learned log-normaliser.
+
+    The noise is a Gaussian with the data's mean and covariance.
+
+    Arguments:
+        ratio: Noise points for each data point.
+    """
+
+    auxiliary_steps = 0
+
+    def __init__(self, ratio: int = 1) -> None:
+        if ratio < 1:
+            raise InputError(f"ratio: expected at least 1, got {ratio}")
+        self.ratio = ratio
+        self.auxiliary: nn.Module | None = None
+
+    def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
+        """Fit the noise, and start the log-normaliser where data and noise are balanced."""
+        noise = _Noise(x)
+        with torch.no_grad():
+            noise.log_normaliser.copy_((model.log_prob(x) - noise.log_prob(x)).mean())
+        self.auxiliary = noise
+
+    def auxiliary_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """The log-normaliser is trained on the model's loss."""
+        raise NotImplementedError("noise contrast has no auxiliary loss")
+
+    def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """The logistic loss of data against noise."""
+        noise = self.auxiliary
+        assert isinstance(noise, _Noise)
+        loss = functional.softplus(-noise.log_ratio(model, x)).mean()
+        for _ in range(self.ratio):
+            loss = loss + functional.softplus(noise.log_ratio(model, noise.draw(x, generator))).mean()
+        return loss
+
+
+class _Noise(nn.Module):
+    """A Gaussian fitted to the data, which is not trained, and the log-normaliser, which is."""
+
+    def __init__(self, x: Points) -> None:
+        super().__init__()
+        flat = x.flatten(1).double()
+        covariance = torch.atleast_2d(torch.cov(flat.T))
+        covariance.diagonal().add_(1e-6 * covariance.diagonal().mean())
+        gaussian = Gaussian(flat.mean(0), covariance).to(x)
+        self.gaussian = gaussian.requires_grad_(False)
+        self.log_normaliser = nn.Parameter(x.new_zeros(()))
+
+    def log_prob(self, x: Points) -> torch.Tensor:
+        return self.gaussian.log_prob(x.flatten(1))
+
+    def log_ratio(self, model: Any, x: Points) -> torch.Tensor:
+        return model.log_prob(x) - self.log_normaliser - self.log_prob(x)
+
+    def draw(self, like: Points, generator: torch.Generator) -> Points:
+        noise = normal_rows(like.flatten(1), generator) @ self.gaussian.cholesky.T + self.gaussian.mean
+        return noise.view(like.shape)
+
+
+class ConditionalNoiseContrast(WithoutAuxiliary):
+    r"""Tell each point from itself with noise added, by $\log q(x) - \log q(x + \sigma\varepsilon)$.
+
+    Arguments:
+        sigma: The standard deviation σ of the noise.
+        ratio: Noisy copies of each point.
+    """
+
+    def __init__(self, sigma: float = 1.0, ratio: int = 1) -> None:
+        if not sigma > 0:
+            raise InputError(f"sigma: expected a positive number, got {sigma}")
+        if ratio < 1:
+            raise InputError(f"ratio: expected at least 1, got {ratio}")
+        self.sigma, self.ratio = sigma, ratio
+
+    def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """Twice the mean logistic loss of points against their noisy copies."""
+        own = model.log_prob(x)
+        losses = [
+            functional.softplus(model.log_prob(x + self.sigma * normal_rows(x, generator)) - own).mean()
+            for _ in range(self.ratio)
+        ]
+        return 2 * torch.stack(losses).mean()

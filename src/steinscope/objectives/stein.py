@@ -1,0 +1,87 @@
+"""Training by the learned Stein discrepancy (Algorithm 3 of the paper)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steinscope.critics import MLP, Critic, Preconditioned, as_critic
+from steinscope.densities import as_density, differentiable_score
+from steinscope.errors import InputError
+from steinscope.objectives.objective import Points, Scalar
+from steinscope.randomness import make_generator
+from steinscope.stein import PenalisedLSD
+
+__all__ = ["LearnedStein"]
+
+
+class LearnedStein:
+    """Train a critic to see the misfit, and the model to hide it.
+
+    The critic maximises its mean Stein value minus λE‖f‖². The model minimises the mean of s·f with the critic held
+    fixed: the divergence of f does not depend on the model and is left out.
+
+    Arguments:
+        critic: The critic or network to start from; by default an `MLP` of two layers with 300 units.
+        l2: The penalty λ.
+        critic_steps: Steps of the critic before each step of the model, each on its own batch.
+        precondition: Whether the critic works in coordinates in which the points have identity covariance. It makes the
+            problem well conditioned whatever the scale of the data.
+    """
+
+    auxiliary: nn.Module | None = None
+
+    def __init__(
+        self,
+        critic: Critic | nn.Module | None = None,
+        *,
+        l2: float = 0.5,
+        critic_steps: int = 5,
+        precondition: bool = True,
+    ) -> None:
+        if not l2 > 0:
+            raise InputError(f"l2: expected a positive number, got {l2}")
+        if critic_steps < 1:
+            raise InputError(f"critic_steps: expected at least 1, got {critic_steps}")
+        self.critic, self.penalised, self.auxiliary_steps = critic, PenalisedLSD(l2), critic_steps
+        self.precondition = precondition
+
+    def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
+        """Make the critic."""
+        if self.critic is None:
+            critic: Critic = MLP(x[0].numel(), seed=make_generator(generator))
+        else:
+            critic = as_critic(self.critic)
+        if self.precondition and not isinstance(critic, Preconditioned):
+            critic = Preconditioned.from_data(critic, x)
+        self.auxiliary = critic.to(dtype=x.dtype, device=x.device)
+
+    def _critic(self) -> Critic:
+        assert isinstance(self.auxiliary, Critic)
+        return self.auxiliary
+
+    def auxiliary_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """Minus the penalised discrepancy."""
+        with torch.no_grad():
+            score = as_density(model).score(x).detach()
+        return -self.penalised(*self._critic().stein(x, score, generator))
+
+    def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """The mean of s·f, the part of the discrepancy that depends on the model."""
+        with torch.no_grad():
+            f = self._critic()(x)
+        return (_trainable_score(model, x) * f).flatten(1).sum(1).mean()
+
+
+def _trainable_score(model: Any, x: Tensor) -> Tensor:
+    """The score with a graph to the model's parameters: the model's own where it has one, otherwise by autograd."""
+    if callable(getattr(model, "score", None)):
+        score = model.score(x)
+        if score.requires_grad:
+            return score
+    score = differentiable_score(model, x)
+    if not score.requires_grad:
+        raise InputError("model: its score does not depend on its parameters through torch operations")
+    return score
