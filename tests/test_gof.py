@@ -22,7 +22,7 @@ def normal(n=500, dim=5, seed=0):
 
 def test_the_parts_add_up():
     x = normal()
-    result = gof_test(x, 0.15 - x)
+    result = gof_test(x, 0.1 - x)
     assert [critic.name for critic in result.critics] == ["linear", "sparse", "features", "mlp"]
     for critic in result.critics:
         assert critic.block_n.tolist() == [50] * 9

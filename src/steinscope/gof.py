@@ -142,20 +142,21 @@ def _prequential_test(
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     cheap = [critic for critic in critics if critic in CLOSED_FORM]
     dear = [critic for critic in critics if critic not in CLOSED_FORM]
-    learners: list[Learner] = []
-    found = None
-    for group in (cheap, cheap + dear) if cheap and dear else (critics,):
-        learners = [_make_learner(critic, model, seed) for critic in group]
-        found = _run_blocks(points, parts, learners)
-        if len(critics) * _upper_tail(found.z.max()) < _BEYOND_DOUBT:
-            break
-    assert found is not None
-    largest = float(found.z.max())
+    learners = [_make_learner(critic, model, seed) for critic in cheap or dear]
+    values = _run_blocks(points, parts, learners)
     notes = [_ORDER_NOTE]
+    if cheap and dear:
+        if len(critics) * _upper_tail(_combine(values, parts).z.max()) < _BEYOND_DOUBT:
+            left = ", ".join(critic if isinstance(critic, str) else type(critic).__name__ for critic in dear)
+            notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
+        else:
+            others = [_make_learner(critic, model, seed) for critic in dear]
+            values = np.concatenate([values, _run_blocks(points, parts, others)])
+            learners += others
+    found = _combine(values, parts)
+    largest = float(found.z.max())
     if len(learners) < len(critics):
         pvalue = len(critics) * _upper_tail(largest)
-        left = ", ".join(critic if isinstance(critic, str) else type(critic).__name__ for critic in dear)
-        notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
     else:
         pvalue = _largest_pvalue(largest, found.correlation)
     sizes = np.array([len(part) for part in parts[1:]])
@@ -178,27 +179,15 @@ def _prequential_test(
     )
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """What the learners found: everything the p-value depends on."""
+def _run_blocks(points: Points, parts: Sequence[Tensor], learners: list[Learner]) -> np.ndarray:
+    """Show the blocks to the learners, one after the other, and return the weighted Stein values, learner by point.
 
-    z: np.ndarray
-    correlation: np.ndarray
-    block_z: np.ndarray
-    block_weight: np.ndarray
-
-
-def _run_blocks(points: Points, parts: Sequence[Tensor], learners: list[Learner]) -> _Blocks:
-    """Show the blocks to the learners, one after the other.
-
-    A block's Stein values are weighted by √(points before it) over the scale that its critic had on the block before.
-    Both are known before the block is looked at, so the weighted values are martingale differences where the model is
-    right, and their sum over the root of their sum of squares is asymptotically standard normal. Normalising once, and
-    not in each block, keeps the effect of skewed values of order 1/√n.
+    The first block has no values. Those of a block are weighted by √(points before it) over the scale that its critic
+    had on the block before. Both are known before the block is looked at, so the weighted values are martingale
+    differences where the model is right.
     """
-    count = len(learners)
-    sums, products = np.zeros((len(parts) - 1, count)), np.zeros((len(parts) - 1, count, count))
-    factor, before = np.zeros(count), 0
+    values: list[np.ndarray] = []
+    factor, before = np.zeros(len(learners)), 0
     for number, part in enumerate(parts):
         for start in range(0, len(part), _BATCH_ROWS):
             x, score = (rows.reshape(len(rows), -1) for rows in points.take(part[start : start + _BATCH_ROWS]))
@@ -206,9 +195,7 @@ def _run_blocks(points: Points, parts: Sequence[Tensor], learners: list[Learner]
                 for learner in learners:
                     learner.begin(x, score)
             if number > 0:
-                values = _stein_values(learners, x, score) * factor[:, None]
-                sums[number - 1] += values.sum(1)
-                products[number - 1] += values @ values.T
+                values.append(_stein_values(learners, x, score) * factor[:, None])
             for learner in learners:
                 learner.observe(x, score)
         before += len(part)
@@ -217,10 +204,31 @@ def _run_blocks(points: Points, parts: Sequence[Tensor], learners: list[Learner]
                 learner.refit()
             scale = np.sqrt(np.square(_stein_values(learners, x[:_SCALE_ROWS], score[:_SCALE_ROWS])).mean(1))
             factor = np.where(scale > 0, math.sqrt(before) / np.maximum(scale, 1e-300), 0.0)
-    block_norm = np.sqrt(np.maximum(np.diagonal(products, axis1=1, axis2=2), 1e-300))
-    norm = np.sqrt(np.square(block_norm).sum(0))
-    correlation = products.sum(0) / np.outer(norm, norm)
-    return _Blocks(sums.sum(0) / norm, correlation, (sums / block_norm).T, (block_norm / norm).T)
+    return np.concatenate(values, axis=1)
+
+
+@dataclass(frozen=True)
+class _Combined:
+    """What the learners found: everything the p-value depends on."""
+
+    z: np.ndarray
+    correlation: np.ndarray
+    block_z: np.ndarray
+    block_weight: np.ndarray
+
+
+def _combine(values: np.ndarray, parts: Sequence[Tensor]) -> _Combined:
+    """z-scores and their correlation from the weighted Stein values of each learner.
+
+    The sum over the root of the sum of squares is asymptotically standard normal. Normalising once, and not in each
+    block, keeps the effect of skewed values of order 1/√n.
+    """
+    starts = np.cumsum([0, *(len(part) for part in parts[1:-1])])
+    block_norm = np.sqrt(np.maximum(np.add.reduceat(np.square(values), starts, axis=1), 1e-300))
+    block_z = np.add.reduceat(values, starts, axis=1) / block_norm
+    products = values @ values.T
+    norm = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
+    return _Combined(values.sum(1) / norm, products / np.outer(norm, norm), block_z, block_norm / norm[:, None])
 
 
 def _stein_values(learners: list[Learner], x: Tensor, score: Tensor) -> np.ndarray:

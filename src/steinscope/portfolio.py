@@ -18,12 +18,14 @@ from torch import Tensor
 from steinscope.critics import MLP, Critic, Features, Preconditioned
 from steinscope.features import FeatureMap, RandomCosines
 from steinscope.results import Finding
-from steinscope.stein import Objective, Power
+from steinscope.stein import Objective, PenalisedLSD
 
 __all__ = ["CriticLearner", "FeatureLearner", "Learner", "LinearLearner", "SparseLearner"]
 
 Batch = Float[Tensor, "n d"]
 PerPoint = Float[Tensor, " n"]
+
+_ENOUGH_POINTS = 500
 
 
 @runtime_checkable
@@ -241,8 +243,9 @@ class CriticLearner:
         critic: The critic to start from; by default a small `MLP` in coordinates of unit scale.
         steps: Steps of Adam after each block.
         most_points: How many of the points seen so far are kept for training, the newest first.
-        lr: The learning rate.
-        objective: What is maximised.
+        lr: The learning rate once 500 points have been seen. Before that it is smaller, by the root of their share: a
+            critic that has fitted few points closely gives Stein values so skewed that the test rejects too often.
+        objective: What is maximised. By default the penalised LSD: maximising power makes values skewed, too.
         width: Units in each hidden layer of the default critic.
         dropout: Its dropout.
         weight_decay: Added to the gradient as weight_decay times the weights.
@@ -253,9 +256,9 @@ class CriticLearner:
         self,
         name: str = "mlp",
         critic: Critic | None = None,
-        steps: int = 20,
+        steps: int = 10,
         most_points: int = 4096,
-        lr: float = 3e-3,
+        lr: float = 1e-2,
         objective: Objective | None = None,
         width: int = 100,
         dropout: float = 0.5,
@@ -263,7 +266,7 @@ class CriticLearner:
         seed: int = 0,
     ) -> None:
         self.name, self.critic, self.steps, self.most_points, self.lr = name, critic, steps, most_points, lr
-        self.objective = objective or Power()
+        self.objective = objective or PenalisedLSD()
         self.width, self.dropout, self.weight_decay, self.seed = width, dropout, weight_decay, seed
 
     def begin(self, x: Batch, score: Batch) -> None:
@@ -300,6 +303,7 @@ class CriticLearner:
             self.critic.solve([(x, score)], ridge=1.0)
             return
         self.critic.train()
+        self.optimiser.param_groups[0]["lr"] = self.lr * min(1.0, math.sqrt(len(x) / _ENOUGH_POINTS))
         for _ in range(self.steps):
             loss = -self.objective(*self.critic.stein(x, score, self.generator))
             self.optimiser.zero_grad()

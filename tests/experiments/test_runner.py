@@ -19,7 +19,7 @@ def test_smoke(name, tmp_path):
 
 
 def fake(ran):
-    def run(trial):
+    def run(trial, out):
         ran.append(trial["number"])
         return {"square": trial["number"] ** 2}
 
@@ -48,7 +48,7 @@ def test_finished_trials_are_not_run_again(tmp_path, monkeypatch):
 SLOW = """
 import sys, time
 from steinscope.experiments import runner
-def run(trial):
+def run(trial, out):
     time.sleep(0.2)
     open(sys.argv[1] + "/log", "a").write(f"{trial['number']}\\n")
     return {}

@@ -29,6 +29,7 @@ __all__ = [
     "load_images",
     "logit_log_det",
     "read_idx",
+    "synthetic_images",
     "to_logits",
     "write_idx",
 ]
@@ -122,6 +123,22 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
     header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
     content = header + array.astype(_IDX_TYPES[code]).tobytes()
     Path(path).write_bytes(gzip.compress(content, mtime=0) if str(path).endswith(".gz") else content)
+
+
+def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n size size"]:
+    """Made-up images for trying things out: a bright, blurred bar or ring on black, at a random place and angle."""
+    generator = make_generator(seed, purpose="sample")
+    grid = (torch.arange(size) + 0.5) / size - 0.5
+    y, x = torch.meshgrid(grid, grid, indexing="ij")
+    centre = 0.3 * torch.rand(n, 2, 1, 1, generator=generator) - 0.15
+    x, y = x - centre[:, 0], y - centre[:, 1]
+    angle = math.pi * torch.rand(n, 1, 1, generator=generator)
+    along, across = x * torch.cos(angle) + y * torch.sin(angle), y * torch.cos(angle) - x * torch.sin(angle)
+    bar = torch.maximum(across.abs(), (along.abs() - 0.25).clamp_min(0.0))
+    ring = ((x.square() + y.square()).sqrt() - 0.2).abs()
+    distance = torch.where(torch.rand(n, 1, 1, generator=generator) < 0.5, bar, ring)
+    light = torch.sigmoid((0.06 - distance) / 0.02)
+    return (255 * light).round().to(torch.uint8)
 
 
 def to_logits(images: UInt8[Tensor, "n *shape"], seed: Seed = 0) -> Float[Tensor, "n *shape"]:

@@ -121,7 +121,7 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     ]
 
 
-def _run(trial: Trial) -> Trial:
+def _run(trial: Trial, out: Path) -> Trial:
     generator = torch.Generator().manual_seed(trial["seed"])
     x, score = ALTERNATIVES[trial["family"]][0](trial["n"], trial["dim"], trial["strength"], generator)
     return run_methods(trial["methods"], x, score, trial["seed"])

@@ -34,7 +34,7 @@ def _model(name: str, dim: int) -> Gaussian:
     return Gaussian(torch.full((dim,), 0.3)) if name == "mean" else Gaussian(torch.zeros(dim), std=1.5)
 
 
-def _run(trial: Trial) -> Trial:
+def _run(trial: Trial, out: Path) -> Trial:
     dim, batch_size, steps = trial["dim"], trial["batch_size"], trial["steps"]
     data, model = Gaussian(torch.zeros(dim)), _model(trial["model"], dim)
     x, test = data.sample(batch_size * steps, seed=1), data.sample(5000, seed=2)

@@ -39,7 +39,7 @@ def _draw(rbm: RBM, trial: Trial, seed: int) -> torch.Tensor:
     return rbm.gibbs(trial["n"], steps=trial["gibbs_steps"], seed=seed)
 
 
-def _run(trial: Trial) -> Trial:
+def _run(trial: Trial, out: Path) -> Trial:
     seed = trial["seed"]
     rbm = RBM.random(trial["dim"], trial["hidden"], seed=seed)
     x = _draw(rbm, trial, 10_000 + seed)

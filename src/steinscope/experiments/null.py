@@ -29,7 +29,7 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     return [{"dim": dim, "seed": seed, **fixed} for seed in range(settings["repetitions"]) for dim in settings["dims"]]
 
 
-def _run(trial: Trial) -> Trial:
+def _run(trial: Trial, out: Path) -> Trial:
     rbm = RBM.random(trial["dim"], HIDDEN, seed=trial["seed"])
     x = rbm.sample(trial["n"], seed=10_000 + trial["seed"])
     with torch.no_grad():

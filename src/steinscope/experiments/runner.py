@@ -23,12 +23,15 @@ __all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", 
 
 Trial = dict[str, Any]
 SCALES = ("smoke", "quick", "paper")
+RECORDS = "trials"
 
 EXPERIMENTS = {
     "gaussian": "The critic recovers the optimum in 100 dimensions",
     "gof": "Rejection rates of all tests on perturbed RBMs",
     "null": "Normality of the statistic where the model is right",
     "alternatives": "Power over families where no single critic wins",
+    "rbm-eval": "Discrepancies of perturbed RBMs, learned and by kernels",
+    "flow-eval": "The learned discrepancy of a flow follows its likelihood",
     "selection": "Selecting the critic by mean minus standard deviation",
 }
 
@@ -40,14 +43,17 @@ class Experiment:
     Arguments:
         scales: The settings for each scale.
         trials: Makes the list of trials from the settings. A trial is a dictionary that JSON can hold.
-        run: Runs one trial and returns its result, again a dictionary that JSON can hold.
+        run: Runs one trial and returns its result, again a dictionary that JSON can hold. It may read what `prepare`
+            left in the directory.
         report: Writes figures and tables for the finished trials into a directory and returns lines to print.
+        prepare: Makes, in the directory, what all trials need, such as trained models. It goes on where it was stopped.
     """
 
     scales: Mapping[str, Mapping[str, Any]]
     trials: Callable[[Mapping[str, Any]], list[Trial]]
-    run: Callable[[Trial], Trial]
+    run: Callable[[Trial, Path], Trial]
     report: Callable[[Sequence[tuple[Trial, Trial]], Path], list[str]]
+    prepare: Callable[[Mapping[str, Any], Path], None] | None = None
 
 
 def load(name: str) -> Experiment:
@@ -84,14 +90,16 @@ def reproduce(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least 1, got {jobs}")
     directory = Path(out) if out is not None else Path("results") / f"{name}-{scale}"
-    records = directory / "trials"
+    records = directory / RECORDS
     records.mkdir(parents=True, exist_ok=True)
     trials = experiment.trials(experiment.scales[scale])
     missing = [trial for trial in trials if read_record(records, trial) is None]
+    if missing and experiment.prepare is not None:
+        experiment.prepare(experiment.scales[scale], directory)
     done = len(trials) - len(missing)
     with progress_bar(f"{name} ({scale})", len(trials), progress) as advance:
         advance(done, "")
-        for count, _ in enumerate(_run_all(experiment.run, missing, records, jobs or os.cpu_count() or 1), start=1):
+        for count, _ in enumerate(_run_all(experiment.run, missing, directory, jobs or os.cpu_count() or 1), start=1):
             advance(done + count, "")
     results = [(trial, record) for trial in trials if (record := read_record(records, trial)) is not None]
     lines = experiment.report(results, directory)
@@ -122,21 +130,21 @@ def _record_path(records: Path, trial: Trial) -> Path:
     return records / f"{digest}.json"
 
 
-def _run_all(run: Callable[[Trial], Trial], trials: list[Trial], records: Path, jobs: int) -> Any:
+def _run_all(run: Callable[[Trial, Path], Trial], trials: list[Trial], directory: Path, jobs: int) -> Any:
     if jobs == 1 or len(trials) == 1:
-        return (_run_and_record(run, trial, records) for trial in trials)
+        return (_run_and_record(run, trial, directory) for trial in trials)
     from joblib import Parallel, delayed, parallel_config
 
     with parallel_config(backend="loky", inner_max_num_threads=1):
         parallel = Parallel(n_jobs=min(jobs, max(1, len(trials))), return_as="generator_unordered")
-        return parallel(delayed(_run_and_record)(run, trial, records) for trial in trials)
+        return parallel(delayed(_run_and_record)(run, trial, directory) for trial in trials)
 
 
-def _run_and_record(run: Callable[[Trial], Trial], trial: Trial, records: Path) -> None:
+def _run_and_record(run: Callable[[Trial, Path], Trial], trial: Trial, directory: Path) -> None:
     start = time.perf_counter()
-    result = run(trial)
+    result = run(trial, directory)
     record = {"trial": trial, "seconds": round(time.perf_counter() - start, 3), "result": _plain(result)}
-    write_file(_record_path(records, trial), json.dumps(record).encode())
+    write_file(_record_path(directory / RECORDS, trial), json.dumps(record).encode())
 
 
 def _plain(value: Any) -> Any:

@@ -29,7 +29,7 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     return [{"seed": seed, **fixed} for seed in range(settings["repetitions"])]
 
 
-def _run(trial: Trial) -> Trial:
+def _run(trial: Trial, out: Path) -> Trial:
     dim, n, seed, l2 = trial["dim"], trial["n"], trial["seed"], trial["l2"]
     data, model = Gaussian(torch.zeros(dim)), Gaussian(torch.ones(dim))
     train, validation = data.sample(n, seed=1000 + seed), data.sample(n, seed=2000 + seed)

@@ -1,0 +1,41 @@
+import math
+
+import pytest
+import torch
+
+from steinscope import InputError
+from steinscope.data.toy import TOY, draw_toy, moons, moons_density
+
+
+@pytest.mark.parametrize("name", TOY)
+def test_the_contract(name):
+    x = draw_toy(name, 2000, seed=1)
+    assert x.shape == (2000, 2) and x.dtype == torch.float32
+    assert 2 < x.abs().max() < 5.5 and x.mean(0).abs().max() < 0.7
+    assert torch.equal(x, draw_toy(name, 2000, seed=1)) and not torch.equal(x, draw_toy(name, 2000, seed=2))
+    assert len(x.unique(dim=0)) == 2000
+
+
+def test_shapes_are_what_their_names_say():
+    angle = torch.atan2(*draw_toy("8gaussians", 4000).T)
+    near = (angle / (math.pi / 4) - (angle / (math.pi / 4)).round()).abs()
+    assert near.mean() < 0.2
+    x = draw_toy("checkerboard", 4000) / 2
+    assert ((x.floor().sum(1) % 2) == (x.floor().sum(1) % 2)[0]).all()
+    radius = draw_toy("rings", 4000).norm(dim=1) / 0.75
+    assert (radius - radius.round()).abs().mean() < 0.12
+
+
+def test_the_density_of_the_moons_fits_them():
+    """Stein's identity for the field x: the mean of s·x + 2 is zero within 5 standard errors."""
+    x = moons(20_000, seed=3).requires_grad_()
+    (score,) = torch.autograd.grad(moons_density().log_prob(x).sum(), x)
+    values = (score * x).sum(1).detach() + 2
+    assert abs(values.mean()) < 5 * values.std() / math.sqrt(len(values))
+
+
+def test_errors():
+    with pytest.raises(InputError, match="name: expected one of swissroll, .*, got 'cube'"):
+        draw_toy("cube", 5)
+    with pytest.raises(InputError, match="n: expected at least 1, got 0"):
+        draw_toy("rings", 0)

@@ -1,0 +1,91 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from steinscope import InputError
+from steinscope.features import AnyFeatures
+from steinscope.models.ebm import EBM, HiddenFeatures
+
+from helpers import generator
+
+
+def model(depth=2, shape=3):
+    ebm = EBM(shape, width=7, depth=depth, mean=0.5, std=2.0).double()
+    with torch.no_grad():
+        for parameter in ebm.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator(1)))
+    return ebm
+
+
+def points(n=6, shape=(3,)):
+    return torch.randn(n, *shape, dtype=torch.float64, generator=generator(2))
+
+
+def by_autograd(ebm, x):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(ebm.log_prob(x).sum(), x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_score_in_closed_form_is_the_gradient(depth):
+    ebm, x = model(depth), points()
+    torch.testing.assert_close(ebm.score(x), by_autograd(ebm, x))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_gradients_through_the_score(depth):
+    ebm, x, f = model(depth), points(), points().flip(0)
+    losses = [(score * f).sum() for score in (ebm.score(x), by_autograd(ebm, x))]
+    # The bias of the last layer does not reach the score.
+    parameters = [parameter for name, parameter in ebm.named_parameters() if name != f"layers.{depth}.bias"]
+    closed, autograd = (torch.autograd.grad(loss, parameters) for loss in losses)
+    for a, b in zip(closed, autograd, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_images_and_networks_of_your_own():
+    ebm, x = model(shape=(2, 4)), points(shape=(2, 4))
+    assert ebm.score(x).shape == x.shape
+    torch.testing.assert_close(ebm.score(x), by_autograd(ebm, x))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    own = EBM((2, 4), net=net).double()
+    torch.testing.assert_close(own.score(x), by_autograd(own, x))
+    with torch.no_grad():
+        assert not own.score(x).requires_grad
+    with pytest.raises(InputError, match="a network of your own has no hidden layer"):
+        own.hidden(x)
+
+
+def test_without_energy_it_is_the_gaussian():
+    ebm = EBM(3, width=4, mean=torch.tensor([1.0, 2.0, 3.0]), std=torch.tensor([0.5, 1.0, 2.0]))
+    with torch.no_grad():
+        ebm.layers[-1].weight.zero_()
+        ebm.layers[-1].bias.zero_()
+    x = points().float()
+    expected = torch.distributions.Normal(ebm.mean, ebm.log_std.exp()).log_prob(x).sum(1)
+    torch.testing.assert_close(ebm.log_prob(x), expected)
+
+
+def test_hidden_features_match_autograd():
+    ebm, x = model(), points(20)
+    closed, general = ebm.features, AnyFeatures(ebm.hidden)
+    assert isinstance(closed, HiddenFeatures)
+    weights = torch.randn(3, 7, dtype=torch.float64, generator=generator(3))
+    torch.testing.assert_close(closed(x), general(x))
+    for a, b in zip(closed.value_and_divergence(x, weights), general.value_and_divergence(x, weights), strict=True):
+        torch.testing.assert_close(a, b)
+    for a, b in zip(closed.sum_jacobian(x), general.sum_jacobian(x), strict=True):
+        torch.testing.assert_close(a, b)
+    assert isinstance(model(1).features, AnyFeatures)
+
+
+def test_seeds_and_errors():
+    first, second = EBM(2, width=5, seed=1), EBM(2, width=5, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    with pytest.raises(InputError, match="std: expected positive numbers"):
+        EBM(2, std=-1.0)
+    with pytest.raises(InputError, match="EBM: expected shape, width and depth of at least 1"):
+        EBM(2, width=0)
+    assert math.isfinite(float(first.log_prob(torch.zeros(1, 2)).detach()))

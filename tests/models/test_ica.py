@@ -1,0 +1,72 @@
+import math
+
+import pytest
+import torch
+
+from steinscope import InputError
+from steinscope.models.ica import ICA, UnnormalisedICA
+
+from helpers import generator
+
+SOURCES = ["logistic", "laplace"]
+
+
+def points(n=6, dim=3):
+    return torch.randn(n, dim, dtype=torch.float64, generator=generator(0))
+
+
+@pytest.mark.parametrize("sources", SOURCES)
+def test_the_density_integrates_to_one(sources):
+    model = ICA(torch.tensor([[0.7]], dtype=torch.float64), sources)
+    grid = torch.linspace(-80, 80, 400_001, dtype=torch.float64)[:, None]
+    total = torch.trapezoid(model.log_prob(grid).exp(), dx=160 / 400_000)
+    assert float(total.detach()) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_logistic_sources_against_torch():
+    model = ICA.random(3, seed=1).double()
+    d = torch.distributions
+    logistic = d.TransformedDistribution(
+        d.Uniform(torch.zeros(3).double(), torch.ones(3).double()), d.SigmoidTransform().inv
+    )
+    z = points() @ model.weights.T
+    expected = logistic.log_prob(z).sum(1) + torch.linalg.slogdet(model.weights).logabsdet
+    torch.testing.assert_close(model.log_prob(points()), expected)
+
+
+@pytest.mark.parametrize("sources", SOURCES)
+def test_the_score_is_the_gradient(sources):
+    model = ICA.random(3, sources, seed=2).double()
+    x = points().requires_grad_()
+    (score,) = torch.autograd.grad(model.log_prob(x).sum(), x)
+    torch.testing.assert_close(model.score(x), score)
+    unnormalised = UnnormalisedICA(model)
+    assert torch.equal(unnormalised.score(x), model.score(x))
+    difference = model.log_prob(x) - unnormalised.log_prob(x)
+    torch.testing.assert_close(difference, torch.linalg.slogdet(model.weights).logabsdet.expand(6))
+    assert [name for name, _ in unnormalised.named_parameters()] == ["model.weights"]
+
+
+@pytest.mark.parametrize("sources", SOURCES)
+def test_samples_come_from_the_density(sources):
+    """The mean negative log-density of samples is the entropy: that of the sources minus log |det W|."""
+    model = ICA.random(2, sources, seed=3).double()
+    source = ICA(torch.eye(1, dtype=torch.float64), sources)
+    grid = torch.linspace(-60, 60, 400_001, dtype=torch.float64)[:, None]
+    log_prob = source.log_prob(grid).detach()
+    entropy = -2 * torch.trapezoid(log_prob.exp() * log_prob, dx=120 / 400_000)
+    entropy = entropy - torch.linalg.slogdet(model.weights.detach()).logabsdet
+    values = -model.log_prob(model.sample(100_000, seed=1)).detach()
+    assert abs(values.mean() - entropy) < 5 * values.std() / math.sqrt(100_000)
+
+
+def test_mixing_matrices_are_well_conditioned():
+    for seed in range(5):
+        assert float(torch.linalg.cond(ICA.random(10, seed=seed).weights.detach())) < 10
+
+
+def test_errors():
+    with pytest.raises(InputError, match=r"weights: expected a square matrix, got shape \(2, 3\)"):
+        ICA(torch.zeros(2, 3))
+    with pytest.raises(InputError, match="smoothing: expected a positive number, got 0"):
+        ICA(torch.eye(2), "laplace", smoothing=0.0)
