@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -34,3 +35,15 @@ def test_bad_input_is_one_line(tmp_path):
 
 def test_experiments_are_listed():
     assert run("reproduce", "--list").stdout.startswith("gaussian ")
+
+
+def test_a_download_that_fails_is_one_line(tmp_path):
+    done = run("data", "mnist", "--out", str(tmp_path), "--source", "http://127.0.0.1:1/")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "steinscope: http://127.0.0.1:1/train-images-idx3-ubyte.gz: gave up after 4 tries" in done.stderr
+
+
+def test_missing_data_says_how_to_get_them(tmp_path):
+    environment = {**os.environ, "STEINSCOPE_DATA": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = run("reproduce", "flow-eval", "--out", str(tmp_path / "out"), env=environment)
+    assert done.returncode == 2 and "steinscope data mnist" in done.stderr

@@ -46,7 +46,7 @@ SETTINGS = {
     "cnce": ConditionalNoiseContrast,
     "likelihood": MaximumLikelihood,
     "contrastive divergence": lambda: ContrastiveDivergence(steps=5, epsilon=0.01),
-    "short chains from noise": lambda: ContrastiveDivergence(steps=60, epsilon=0.05, start="noise"),
+    "short chains from noise": lambda: ContrastiveDivergence(steps=25, epsilon=0.1, start="noise"),
     "persistent chains": lambda: ContrastiveDivergence(steps=5, epsilon=0.02, start="persistent", chains=2000),
 }
 
@@ -125,7 +125,7 @@ train(RBM.random(6, 3, seed=2), x, steps=60, batch_size=50, checkpoint=sys.argv[
 """
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.11, 0.23])
+@pytest.mark.parametrize("seconds", [0.0, 0.17])
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(seconds, tmp_path):
     command = [sys.executable, "-c", KILLED]
     process = subprocess.Popen([*command, str(tmp_path / "killed"), "0.05"])
@@ -218,28 +218,29 @@ def test_images_need_no_flattening():
 
     x = 1.0 + torch.randn(200, 2, 2, generator=generator(1))
     for objective in OBJECTIVES:
-        model = Shaped()
-        train(model, x, objective=objective, steps=20, batch_size=50, lr=0.02)
-        assert float(model.inner.mean.detach().mean()) > 0.1, objective
+        model, flat = Shaped(), Gaussian(torch.zeros(4))
+        train(model, x, objective=objective, steps=3, batch_size=50, lr=0.02)
+        train(flat, x.flatten(1), objective=objective, steps=3, batch_size=50, lr=0.02)
+        torch.testing.assert_close(model.inner.mean, flat.mean, atol=1e-4, rtol=1e-4, msg=objective)
 
 
 class Exploding(nn.Module):
-    """A loss that turns to NaN when a parameter passes 0.2, which it does after some steps."""
+    """A loss that turns to NaN when its parameter passes 0.2, which it does after some steps."""
 
     def __init__(self):
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(2))
+        self.mean = nn.Parameter(torch.zeros(()))
 
     def log_prob(self, x):
-        return -0.5 * (x - self.mean).square().sum(1) + torch.sqrt(0.2 - self.mean.max())
+        return -0.5 * (x - self.mean).square().sum(1) + 0.0 * torch.sqrt(0.2 - self.mean)
 
 
 def test_a_run_that_turns_non_finite_stops_and_keeps_its_checkpoint(tmp_path):
     options = {"objective": "likelihood", "steps": 100, "batch_size": 20, "lr": 0.03, "log_every": 10}
     with pytest.raises(NonFiniteError, match=r"the model's \w+ turned non-finite at step \d+; .*no checkpoint"):
-        train(Exploding(), 1.0 + points(100), **options)
+        train(Exploding(), 3.0 + points(100), **options)
     with pytest.raises(NonFiniteError, match=r"at step \d+; the last good checkpoint is step \d+ in ") as error:
-        train(Exploding(), 1.0 + points(100), **options, checkpoint=tmp_path, checkpoint_every=2)
+        train(Exploding(), 3.0 + points(100), **options, checkpoint=tmp_path, checkpoint_every=2)
     words = str(error.value).split()
     numbers = [int(word.strip(";")) for before, word in itertools.pairwise(words) if before == "step"]
     assert 0 < numbers[1] <= numbers[0]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from steinscope.gof import gof_test as gof_test
     from steinscope.results import TestResult as TestResult
     from steinscope.stein import stein_values as stein_values
+    from steinscope.training import TrainResult as TrainResult
+    from steinscope.training import train as train
 
 # Names are loaded on first use, so that `steinscope --help` does not wait for torch.
 _HOMES = {
@@ -25,6 +27,7 @@ _HOMES = {
     "NonFiniteError": "errors",
     "Ranking": "comparison",
     "TestResult": "results",
+    "TrainResult": "training",
     "compare": "comparison",
     "discrepancy": "estimation",
     "fit_critic": "fitting",
@@ -33,6 +36,7 @@ _HOMES = {
     "from_score": "densities",
     "gof_test": "gof",
     "stein_values": "stein",
+    "train": "training",
 }
 
 __version__ = "0.1.0"
@@ -42,6 +46,7 @@ __all__ = [
     "NonFiniteError",
     "Ranking",
     "TestResult",
+    "TrainResult",
     "__version__",
     "compare",
     "discrepancy",
@@ -51,6 +56,7 @@ __all__ = [
     "from_score",
     "gof_test",
     "stein_values",
+    "train",
 ]
 
 

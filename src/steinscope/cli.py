@@ -10,7 +10,7 @@ from typing import Literal
 from cyclopts import App
 
 from steinscope import __version__
-from steinscope.errors import InputError, NonFiniteError
+from steinscope.errors import DownloadError, InputError, NonFiniteError
 
 __all__ = ["app", "main"]
 
@@ -72,6 +72,25 @@ def reproduce(
     print("\n".join(run(name, scale, out, jobs=jobs)))
 
 
+@app.command
+def data(name: Literal["mnist", "fashion-mnist"], /, *, out: Path | None = None, source: str | None = None) -> None:
+    """Download a data set, checked against its checksums. A download that was stopped goes on where it was.
+
+    Parameters
+    ----------
+    name
+        The data set.
+    out
+        Put it into a subdirectory of this directory; by default the user's cache. STEINSCOPE_DATA names the directory
+        that experiments look in first.
+    source
+        The address of the directory with its files; by default the usual public copy.
+    """
+    from steinscope.data.download import download
+
+    print(download(name, out, source=source))
+
+
 def main() -> None:
     """Run the command. Bad input is one line on the standard error and exit status 2."""
     try:
@@ -79,7 +98,7 @@ def main() -> None:
     except InputError as error:
         print(f"steinscope: {error}", file=sys.stderr)
         sys.exit(2)
-    except NonFiniteError as error:
+    except (NonFiniteError, DownloadError) as error:
         print(f"steinscope: {error}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:

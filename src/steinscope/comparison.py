@@ -221,7 +221,7 @@ def compare(
         try:
             score = score_rows(model, rows, dtype=dtype, device=place, name=name)
         except InputError as error:
-            failures[name] = str(error).removeprefix(name).removeprefix(": ").strip()
+            failures[name] = str(error).removeprefix(name).removeprefix(" (array of scores)").removeprefix(": ")
             continue
         try:
             estimates[name] = estimate_points(

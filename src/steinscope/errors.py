@@ -1,8 +1,8 @@
-"""The two errors that the library raises on purpose."""
+"""The errors that the library raises on purpose."""
 
 from __future__ import annotations
 
-__all__ = ["InputError", "NonFiniteError"]
+__all__ = ["DownloadError", "InputError", "NonFiniteError"]
 
 
 class InputError(ValueError):
@@ -17,3 +17,7 @@ class NonFiniteError(RuntimeError):
 
     The message names the step and the quantity. The library never replaces such a value by another number.
     """
+
+
+class DownloadError(RuntimeError):
+    """A download that could not be finished. What has arrived is kept, and the next call goes on from there."""

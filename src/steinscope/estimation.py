@@ -15,7 +15,7 @@ from steinscope.arrays import Points, check_rows, rows_dtype
 from steinscope.critics import MLP, Critic, Mean, Preconditioned, as_critic
 from steinscope.densities import score_rows
 from steinscope.errors import InputError
-from steinscope.fitting import History, Select, default_batch_size, evaluate, fit_points
+from steinscope.fitting import History, Select, default_lr, evaluate, fit_points
 from steinscope.randomness import Seed, make_generator
 from steinscope.stein import PenalisedLSD, mean_and_std
 
@@ -127,9 +127,10 @@ def discrepancy(
         folds: Cross-fit: hold out one of so many parts at a time, so that every point is held out once.
         precondition: Whether the critic works in coordinates in which the points have identity covariance.
         steps: How many steps of Adam at most.
-        batch_size: Points in each step; by default all of them if there are at most 4096, otherwise 1024.
+        batch_size: Points in each step; by default all of them if there are at most 1024, then 256, and 1024 from
+            16 384 points on.
         lr: The learning rate, which falls to zero along half a cosine; by default 0.001 where each step sees all
-            points, as in the paper, and 0.003 for mini-batches.
+            points, as in the paper, 0.002 for batches, and 0.003 for batches of 1024 points or more.
         weight_decay: Added to the gradient as weight_decay times the weights.
         every: How many steps lie between two validations.
         select: How validation points choose among the critics along the way; see `fit_critic`.
@@ -193,7 +194,7 @@ def estimate_points(
     if critic is None:
         critic = MLP(points.dim, dropout=0.5 if n_train < _DROPOUT_BELOW else 0.0, skip=True, seed=generator)
     if lr is None:
-        lr = 1e-3 if (batch_size or default_batch_size(n_train)) >= n_train else 3e-3
+        lr = default_lr(n_train, batch_size)
     # One seed for each part, drawn beforehand: however long a critic trains, the next one starts from the same numbers.
     seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
     held_out, values, bounds, critics, histories = [], [], [], [], []

@@ -10,10 +10,10 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from steinscope.data.images import DATA_SETS, cache_directory
-from steinscope.errors import InputError
+from steinscope.errors import DownloadError, InputError
 from steinscope.progress import progress_bar
 
-__all__ = ["DownloadError", "download"]
+__all__ = ["download"]
 
 SOURCES = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist",
@@ -36,10 +36,6 @@ SHA256 = {
 _TRIES = 4
 _CHUNK = 2**16
 _TIMEOUT = 30
-
-
-class DownloadError(RuntimeError):
-    """A download that could not be finished. What has arrived is kept, and the next call goes on from there."""
 
 
 def download(

@@ -32,6 +32,8 @@ EXPERIMENTS = {
     "alternatives": "Power over families where no single critic wins",
     "rbm-eval": "Discrepancies of perturbed RBMs, learned and by kernels",
     "flow-eval": "The learned discrepancy of a flow follows its likelihood",
+    "toy": "Densities learned from two-dimensional points",
+    "ica": "Linear ICA trained in five ways",
     "selection": "Selecting the critic by mean minus standard deviation",
 }
 

@@ -13,7 +13,7 @@ from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliary
 from steinscope.randomness import normal_rows
 from steinscope.samplers import TemperedSGLD
 
-__all__ = ["ContrastiveDivergence", "MaximumLikelihood"]
+__all__ = ["ContrastiveDivergence", "GridLikelihood", "MaximumLikelihood", "grid_log_normaliser"]
 
 
 class MaximumLikelihood(WithoutAuxiliary):
@@ -22,6 +22,58 @@ class MaximumLikelihood(WithoutAuxiliary):
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """Minus the mean log-density."""
         return -model.log_prob(x).mean()
+
+
+class GridLikelihood(WithoutAuxiliary):
+    """Maximum likelihood in two dimensions, with the normaliser summed over a grid.
+
+    The grid is shifted at random at each step, so that its sum is an unbiased estimate of the normaliser.
+
+    Arguments:
+        low: The lower end of both axes.
+        high: The upper end.
+        size: Cells along each axis.
+    """
+
+    def __init__(self, low: float = -6.0, high: float = 6.0, size: int = 80) -> None:
+        if not low < high or size < 2:
+            raise InputError(f"GridLikelihood: expected low < high and at least 2 cells, got {low}, {high} and {size}")
+        self.low, self.high, self.size = low, high, size
+
+    def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """Minus the mean log-density plus the log of the normaliser."""
+        shift = torch.rand(2, generator=generator, dtype=x.dtype, device=x.device)
+        log_normaliser = grid_log_normaliser(model, self.low, self.high, self.size, like=x, shift=shift)
+        return log_normaliser - model.log_prob(x).mean()
+
+
+def grid_log_normaliser(
+    model: Any,
+    low: float = -8.0,
+    high: float = 8.0,
+    size: int = 500,
+    *,
+    like: Tensor | None = None,
+    shift: Tensor | None = None,
+) -> Scalar:
+    """The log of the normaliser of a two-dimensional density, summed over the middles of the cells of a grid.
+
+    Arguments:
+        model: An object with `log_prob(x)`.
+        low: The lower end of both axes.
+        high: The upper end.
+        size: Cells along each axis.
+        like: A tensor whose type and device the grid has.
+        shift: Where in its cell each point lies, from 0 to 1 along each axis; by default in the middle.
+    """
+    width = (high - low) / size
+    like = torch.zeros(()) if like is None else like
+    offsets = like.new_tensor([0.5, 0.5]) if shift is None else shift
+    axis = low + width * torch.arange(size, dtype=like.dtype, device=like.device)
+    first, second = torch.meshgrid(axis + width * offsets[0], axis + width * offsets[1], indexing="ij")
+    points = torch.stack([first.flatten(), second.flatten()], 1)
+    values = torch.cat([model.log_prob(part) for part in points.split(2**16)])
+    return values.logsumexp(0) + 2 * math.log(width)
 
 
 class ContrastiveDivergence:

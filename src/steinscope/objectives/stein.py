@@ -11,7 +11,6 @@ from steinscope.critics import MLP, Critic, Preconditioned, as_critic
 from steinscope.densities import as_density, differentiable_score
 from steinscope.errors import InputError
 from steinscope.objectives.objective import Points, Scalar
-from steinscope.randomness import make_generator
 from steinscope.stein import PenalisedLSD
 
 __all__ = ["LearnedStein"]
@@ -24,7 +23,7 @@ class LearnedStein:
     fixed: the divergence of f does not depend on the model and is left out.
 
     Arguments:
-        critic: The critic or network to start from; by default an `MLP` of two layers with 300 units.
+        critic: The critic or network to start from; by default an `MLP` of two layers with 300 units and a linear skip.
         l2: The penalty λ.
         critic_steps: Steps of the critic before each step of the model, each on its own batch.
         precondition: Whether the critic works in coordinates in which the points have identity covariance. It makes the
@@ -51,7 +50,7 @@ class LearnedStein:
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Make the critic."""
         if self.critic is None:
-            critic: Critic = MLP(x[0].numel(), seed=make_generator(generator))
+            critic: Critic = MLP(x[0].numel(), skip=True, seed=generator)
         else:
             critic = as_critic(self.critic)
         if self.precondition and not isinstance(critic, Preconditioned):
