@@ -95,6 +95,8 @@ class SparseLearner:
     frequencies = (0.5, 1.0, 2.0, 3.0)
     fallback = 3
     most = 1000
+    # Variances come from the first points alone: they need not be as good as the means, and would cost as much.
+    variance_points = 500
 
     def begin(self, x: Batch, score: Batch) -> None:
         d = x.shape[1]
@@ -104,7 +106,7 @@ class SparseLearner:
         pairs = [(frequency, phase) for frequency in self.frequencies for phase in (0.0, math.pi / 2)]
         table = torch.tensor([(1.0, 0.0), *pairs], dtype=x.dtype, device=x.device)
         self.rate, self.phase = table.T
-        self.count = 0
+        self.count = self.variance_count = 0
         shape = (d, len(table) * d)
         self.sums = torch.zeros(shape, dtype=x.dtype, device=x.device)
         self.squares = torch.full(shape, 1e-30, dtype=x.dtype, device=x.device)
@@ -113,12 +115,16 @@ class SparseLearner:
     def _features(self, x: Batch) -> tuple[Tensor, Tensor]:
         """Features and their derivatives, functions before coordinates: column m d + j is function m of x_j."""
         u = (x - self.centre) / self.spread
-        features, derivatives = [u], [torch.ones_like(u)]
-        for frequency in self.frequencies:
-            sine, cosine = torch.sin(frequency * u), torch.cos(frequency * u)
-            features += [sine, cosine]
-            derivatives += [frequency * cosine, -frequency * sine]
-        return torch.cat(features, 1), torch.cat(derivatives, 1).div_(self.spread.repeat(len(self.rate)))
+        n, d = x.shape
+        features = x.new_empty(n, len(self.rate), d)
+        derivatives = torch.empty_like(features)
+        features[:, 0], derivatives[:, 0] = u, 1.0
+        for number, (sine, cosine) in enumerate(_multiple_angles(u)):
+            frequency = self.frequencies[number]
+            features[:, 2 * number + 1], features[:, 2 * number + 2] = sine, cosine
+            torch.mul(cosine, frequency, out=derivatives[:, 2 * number + 1])
+            torch.mul(sine, -frequency, out=derivatives[:, 2 * number + 2])
+        return features.view(n, -1), derivatives.div_(self.spread).view(n, -1)
 
     def values(self, x: Batch, score: Batch) -> PerPoint:
         output, function, coordinate = self._entries()
@@ -131,19 +137,23 @@ class SparseLearner:
 
     def observe(self, x: Batch, score: Batch) -> None:
         features, derivatives = self._features(x)
-        self.sums.addmm_(score.T, features)
-        self.squares.addmm_(score.T.square(), features.square())
         n, d = x.shape
-        own = features.view(n, -1, d) * score[:, None]
         slopes = derivatives.view(n, -1, d)
+        self.sums.addmm_(score.T, features)
         self._diagonal(self.sums).add_(slopes.sum(0))
-        self._diagonal(self.squares).add_((2 * own * slopes + slopes.square()).sum(0))
         self.count += n
+        m = min(n, self.variance_points - self.variance_count)
+        if m > 0:
+            features, slopes, score = features[:m], slopes[:m], score[:m]
+            self.squares.addmm_(score.T.square(), features.square())
+            own = features.view(m, -1, d) * score[:, None]
+            self._diagonal(self.squares).add_((2 * own * slopes + slopes.square()).sum(0))
+            self.variance_count += m
 
     def refit(self) -> None:
-        # With S the sum and Q the sum of squares of an entry's terms, z² = r / (1 - r / n) for r = S² / Q. It grows
+        # With S the sum and Q the sum of squares of an entry's n terms, z² = r / (1 - r / n) for r = S² / Q. It grows
         # with r, so that entries are chosen by r, and mean and variance are needed only for those that are kept.
-        torch.mul(self.sums, self.sums, out=self.ratio).div_(self.squares)
+        torch.mul(self.sums, self.sums, out=self.ratio).div_(self.squares).mul_(self.variance_count / self.count)
         threshold = 2 * math.log(self.ratio.numel())
         flat = self.ratio.view(-1)
         kept = (flat > threshold / (1 + threshold / self.count)).nonzero().view(-1)
@@ -156,13 +166,15 @@ class SparseLearner:
             kept = kept[flat[kept].topk(self.most).indices]
         self.kept = kept
         mean = self.sums.view(-1)[kept] / self.count
-        self.coefficients = mean / (self.squares.view(-1)[kept] / self.count - mean.square()).clamp_min(1e-30)
+        mean_square = self.squares.view(-1)[kept] / self.variance_count
+        # The mean of all points and the mean square of the first ones can contradict each other.
+        self.coefficients = mean / torch.maximum(mean_square - mean.square(), 0.1 * mean_square)
 
     def findings(self) -> tuple[Finding, ...]:
         """The entries beyond the threshold, from all points seen, strongest first."""
         self.refit()
         ratio = self.ratio.view(-1)[self.kept]
-        z = (ratio / (1 - ratio / self.count).clamp_min(1e-30)).sqrt() * self.sums.view(-1)[self.kept].sign()
+        z = (ratio / (1 - ratio / self.count).clamp_min(0.1)).sqrt() * self.sums.view(-1)[self.kept].sign()
         names = ["u", *(f"{name} {frequency:g}u" for frequency in self.frequencies for name in ("sin", "cos"))]
         found = [
             Finding(output, coordinate, names[function], size)
@@ -183,6 +195,16 @@ class SparseLearner:
         """The entries [i, (m, i)], where a function of a coordinate acts on that coordinate: shape (m, d)."""
         d = len(self.centre)
         return matrix.view(d, -1, d).diagonal(dim1=0, dim2=2)
+
+
+def _multiple_angles(u: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Sine and cosine of u/2, u, 2u and 3u. Addition theorems cost a fraction of the functions themselves."""
+    half_sine, half_cosine = torch.sin(0.5 * u), torch.cos(0.5 * u)
+    sine, cosine = 2 * half_sine * half_cosine, 1 - 2 * half_sine.square()
+    double_sine, double_cosine = 2 * sine * cosine, 1 - 2 * sine.square()
+    triple_sine = double_sine * cosine + double_cosine * sine
+    triple_cosine = double_cosine * cosine - double_sine * sine
+    return [(half_sine, half_cosine), (sine, cosine), (double_sine, double_cosine), (triple_sine, triple_cosine)]
 
 
 class FeatureLearner:
