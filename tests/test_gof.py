@@ -33,6 +33,11 @@ def test_the_parts_add_up():
     assert result.rejected and result.rejected == (result.pvalue <= 0.05)
 
 
+def test_a_network_joins_when_there_are_enough_points():
+    names = {n: [critic.name for critic in gof_test(x, -x).critics] for n in (499, 500) for x in [normal(n)]}
+    assert names == {499: list(CHEAP), 500: [*CHEAP, "mlp"]}
+
+
 @pytest.mark.parametrize("critics", [("linear",), ("sparse",), ("features",), CHEAP])
 def test_level_on_exact_nulls(critics):
     """400 exact nulls at 5%: between .05 ± 4 standard errors, less what skewness may cost, reject."""
@@ -44,7 +49,7 @@ def test_level_on_exact_nulls(critics):
 
 
 def test_the_default_keeps_its_level():
-    pvalues = np.array([gof_test(x, -x, seed=s).pvalue for s in range(60) for x in [normal(200, 4, seed=s)]])
+    pvalues = np.array([gof_test(x, -x, seed=s).pvalue for s in range(60) for x in [normal(500, 4, seed=s)]])
     assert (pvalues <= 0.05).mean() < 0.05 + 4 * (0.0475 / 60) ** 0.5
     assert 0.35 < np.median(pvalues) < 0.7
 

@@ -56,6 +56,7 @@ def test_images_and_networks_of_your_own():
         assert not own.score(x).requires_grad
     with pytest.raises(InputError, match="a network of your own has no hidden layer"):
         own.hidden(x)
+    assert not hasattr(own, "features")
 
 
 def test_without_energy_it_is_the_gaussian():

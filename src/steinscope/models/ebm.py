@@ -111,8 +111,10 @@ class EBM(nn.Module):
 
     @property
     def features(self) -> FeatureMap:
-        """The last hidden layer as a feature map."""
-        if self.layers is not None and len(self.layers) == 3:
+        """The last hidden layer as a feature map; a model with a network of your own has none."""
+        if self.layers is None:
+            raise AttributeError("features")
+        if len(self.layers) == 3:
             first, second, _ = self.layers
             parts = (first.weight, first.bias, second.weight, second.bias)
             return HiddenFeatures(*(cast(Tensor, part).detach() for part in parts))
