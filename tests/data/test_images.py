@@ -15,6 +15,7 @@ from steinscope.data.images import (
     load_images,
     logit_log_det,
     read_idx,
+    synthetic_images,
     to_logits,
     write_idx,
 )
@@ -122,3 +123,10 @@ def test_bits_of_uniform_pixels():
 def test_only_bytes_are_pixels():
     with pytest.raises(InputError, match="images: expected pixels 0 to 255 as bytes, got torch.float32"):
         inspect.unwrap(to_logits)(torch.zeros(1, 2))
+
+
+def test_synthetic_images_are_dark_with_something_bright():
+    images = synthetic_images(50, 12, seed=3)
+    assert images.shape == (50, 12, 12) and images.dtype == torch.uint8
+    assert torch.equal(images, synthetic_images(50, 12, seed=3))
+    assert (images.flatten(1).amax(1) > 150).all() and 0.4 < float((images < 50).double().mean()) < 0.95

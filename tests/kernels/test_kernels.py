@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.kernels import fssd_test, ksd_test, ksdagg_test, linear_ksd_test, mmd_test
+from steinscope.kernels import fssd_test, ksd_estimate, ksd_test, ksdagg_test, linear_ksd_test, mmd_test
 from steinscope.kernels.bootstrap import random_signs, u_statistics
 from steinscope.kernels.stein_kernel import Sample, radial, stein_kernel, stein_tiles
 from steinscope.models.gaussian import Gaussian
@@ -102,7 +102,10 @@ def test_the_same_seed_gives_the_same_result(name):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda x, m: ksd_test(x, m, bandwidth="wide"), 'bandwidth: expected a number, "median" or "learned"'),
+        (
+            lambda x, m: ksd_test(x, m, bandwidth="wide"),
+            'bandwidth: expected a number, "median", "learned" or "largest"',
+        ),
         (lambda x, m: ksd_test(x, m, bandwidth=0.0), "bandwidth: expected a positive number, got 0.0"),
         (lambda x, m: ksd_test(x, m, draws=0), "draws: expected at least 1, got 0"),
         (lambda x, m: ksd_test(x[:2], m), "x: 2 rows are too few for this test, which needs 4"),
@@ -113,3 +116,34 @@ def test_the_same_seed_gives_the_same_result(name):
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call(Gaussian(torch.zeros(2)).sample(30), Gaussian(torch.zeros(2)))
+
+
+def normal(n, seed):
+    return torch.randn(n, 2, generator=generator(seed))
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "imq"])
+def test_estimates_against_brute_force(kernel):
+    data = sample(60)
+    matrix = stein_kernel(radial(kernel, 1.5), data, data).fill_diagonal_(0.0)
+    quadratic = ksd_estimate(data.x, data.score, kernel=kernel, bandwidth=1.5)
+    assert quadratic.value == pytest.approx(float(matrix.sum() / (60 * 59)))
+    linear = ksd_estimate(data.x, data.score, kernel=kernel, bandwidth=1.5, estimator="linear")
+    # Any pairing has the same mean up to its own standard error.
+    assert abs(linear.value - quadratic.value) < 4 * linear.stderr
+
+
+def test_the_standard_error_of_an_estimate():
+    """200 repetitions under a wrong model: the spread of the estimates is what they say, within 5 standard errors."""
+    runs = [ksd_estimate(x, 0.8 - x, bandwidth=2.0) for s in range(200) for x in [normal(150, 500 + s)]]
+    values, errors = (np.array([getattr(run, key) for run in runs]) for key in ("value", "stderr"))
+    assert abs(values.std(ddof=1) / errors.mean() - 1) < 5 / np.sqrt(2 * 200) + 0.1
+
+
+def test_the_largest_bandwidth_is_the_one_with_the_largest_discrepancy():
+    x = normal(500, 3)
+    chosen = ksd_estimate(x, 0.5 - x, bandwidth="largest")
+    values = [ksd_estimate(x, 0.5 - x, bandwidth=chosen.bandwidth * factor).value for factor in (0.5, 1.0, 2.0)]
+    assert values[1] > 0.8 * max(values)
+    with pytest.raises(InputError, match="bandwidth: expected a number, .* or \"largest\", got 'huge'"):
+        ksd_estimate(x, -x, bandwidth="huge")
