@@ -7,13 +7,13 @@ import torch
 
 from steinscope import InputError, gof_test
 from steinscope.critics import MLP, Linear
-from steinscope.gof import _largest_pvalue
+from steinscope.gof import CLOSED_FORM, _combined_pvalue, soft_maximum
 from steinscope.models.gaussian import Gaussian
 from steinscope.models.rbm import RBM
 
 from helpers import generator
 
-CHEAP = ("linear", "sparse", "features")
+CHEAP = CLOSED_FORM
 
 
 def normal(n=500, dim=5, seed=0):
@@ -23,13 +23,14 @@ def normal(n=500, dim=5, seed=0):
 def test_the_parts_add_up():
     x = normal()
     result = gof_test(x, 0.1 - x)
-    assert [critic.name for critic in result.critics] == ["linear", "sparse", "features", "mlp"]
+    assert [critic.name for critic in result.critics] == ["mean", "linear", "sparse", "features", "mlp"]
     for critic in result.critics:
         assert critic.block_n.tolist() == [50] * 9
         assert float(np.square(critic.block_weight).sum()) == pytest.approx(1.0)
         assert float(critic.block_weight @ critic.block_z) == pytest.approx(critic.z)
         assert critic.pvalue == pytest.approx(0.5 * math.erfc(critic.z / math.sqrt(2)))
-    assert result.statistic == max(critic.z for critic in result.critics)
+    z = np.array([critic.z for critic in result.critics])
+    assert result.statistic == pytest.approx(0.5 * math.log(np.exp(2 * z).sum()))
     assert result.rejected and result.rejected == (result.pvalue <= 0.05)
 
 
@@ -38,7 +39,7 @@ def test_a_network_joins_when_there_are_enough_points():
     assert names == {499: list(CHEAP), 500: [*CHEAP, "mlp"]}
 
 
-@pytest.mark.parametrize("critics", [("linear",), ("sparse",), ("features",), CHEAP])
+@pytest.mark.parametrize("critics", [("mean",), ("linear",), ("sparse",), ("features",), CHEAP])
 def test_level_on_exact_nulls(critics):
     """400 exact nulls at 5%: between .05 ± 4 standard errors, less what skewness may cost, reject."""
     rejections = 0
@@ -121,11 +122,16 @@ def test_beyond_doubt_the_mlp_is_not_run():
 def test_the_largest_of_correlated_normals():
     for rho in (0.0, 0.5, 0.95):
         correlation = np.full((3, 3), rho) + (1 - rho) * np.eye(3)
-        draws = np.random.default_rng(0).multivariate_normal(np.zeros(3), correlation, size=400_000).max(1)
-        for z in (0.5, 1.5, 2.2):
-            expected = (draws >= z).mean()
-            assert _largest_pvalue(z, correlation) == pytest.approx(expected, abs=4 * (expected / 2**15) ** 0.5 + 1e-3)
-    assert _largest_pvalue(6.0, np.eye(3)) == pytest.approx(3 * 0.5 * math.erfc(6 / 2**0.5))
+        draws = np.random.default_rng(0).multivariate_normal(np.zeros(3), correlation, size=400_000)
+        soft = 0.5 * np.log(np.exp(2 * draws).sum(1))
+        for z in ([0.5, 0.0, -1.0], [1.5, 1.0, 0.0], [0.0, 2.2, 0.1]):
+            expected = (soft >= soft_maximum(np.array(z))).mean()
+            tolerance = 4 * (expected / 2**15) ** 0.5 + 1e-3
+            assert _combined_pvalue(np.array(z), correlation) == pytest.approx(expected, abs=tolerance)
+    # Far out Bonferroni's bound is used, with the most by which the soft maximum can exceed the largest.
+    far = _combined_pvalue(np.array([6.0, -9.0, -9.0]), np.eye(3))
+    assert far == pytest.approx(3 * 0.5 * math.erfc((6 - 0.5 * math.log(3)) / 2**0.5), rel=1e-3)
+    assert far > 3 * 0.5 * math.erfc(6 / 2**0.5)
 
 
 def test_repeats_merge_by_twice_the_mean():

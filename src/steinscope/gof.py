@@ -17,7 +17,7 @@ from steinscope.errors import InputError
 from steinscope.estimation import make_points
 from steinscope.features import AnyFeatures, FeatureMap
 from steinscope.fitting import evaluate, fit_points
-from steinscope.portfolio import CriticLearner, FeatureLearner, Learner, LinearLearner, SparseLearner
+from steinscope.portfolio import CriticLearner, FeatureLearner, Learner, LinearLearner, MeanLearner, SparseLearner
 from steinscope.randomness import make_generator
 from steinscope.results import CriticResult, TestResult
 from steinscope.stein import Power, mean_and_std
@@ -27,7 +27,7 @@ __all__ = ["gof_test"]
 LEAST_POINTS = 100
 # A network that has seen few points gives skewed Stein values, with which the test rejects too often, and finds little.
 LEAST_POINTS_MLP = 500
-CLOSED_FORM = ("linear", "sparse", "features")
+CLOSED_FORM = ("mean", "linear", "sparse", "features")
 NAMES = (*CLOSED_FORM, "mlp", "model")
 _BATCH_ROWS = 8192
 _SCALE_ROWS = 1024
@@ -58,7 +58,7 @@ def gof_test(
         scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
             MLP trained on 80% of the points, chosen on 10% and tested on 10%.
         critics: `"auto"` for all that apply (the MLP from 500 points on, the model's features where it has them), or
-            some of `"linear"`, `"sparse"`, `"features"`, `"mlp"`, `"model"` and critics of your own.
+            some of `"mean"`, `"linear"`, `"sparse"`, `"features"`, `"mlp"`, `"model"` and critics of your own.
         blocks: Into how many blocks the points are divided.
         alpha: The level.
         repeats: Test in so many random orders. The p-value is twice the mean of theirs, which is valid whatever
@@ -125,6 +125,8 @@ def _check_critics(critics: str | Sequence[str | Critic], model: Any, n: int) ->
 def _make_learner(critic: str | Critic, model: Any, seed: int) -> Learner:
     if isinstance(critic, Critic):
         return CriticLearner(type(critic).__name__, critic, seed=seed)
+    if critic == "mean":
+        return MeanLearner()
     if critic == "linear":
         return LinearLearner()
     if critic == "sparse":
@@ -157,11 +159,10 @@ def _prequential_test(
             values = np.concatenate([values, _run_blocks(points, parts, others)])
             learners += others
     found = _combine(values, parts)
-    largest = float(found.z.max())
     if len(learners) < len(critics):
-        pvalue = len(critics) * _upper_tail(largest)
+        pvalue = len(critics) * _upper_tail(found.z.max())
     else:
-        pvalue = _largest_pvalue(largest, found.correlation)
+        pvalue = _combined_pvalue(found.z, found.correlation)
     sizes = np.array([len(part) for part in parts[1:]])
     results = tuple(
         CriticResult(learner.name, float(z), _upper_tail(z), sizes, block_z, block_weight)
@@ -170,7 +171,7 @@ def _prequential_test(
     sparse = next((learner for learner in learners if isinstance(learner, SparseLearner)), None)
     findings = sparse.findings() if sparse is not None else ()
     return TestResult(
-        largest,
+        soft_maximum(found.z),
         pvalue,
         alpha,
         f"Learned Stein test, {blocks} prequential blocks",
@@ -242,17 +243,24 @@ def _upper_tail(z: float) -> float:
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
-def _largest_pvalue(largest: float, correlation: np.ndarray) -> float:
-    """The probability that the largest of correlated standard normals is at least this large."""
-    count = len(correlation)
-    bonferroni = min(1.0, count * _upper_tail(largest))
-    if count == 1 or bonferroni < 1e-3:
-        return bonferroni
+def soft_maximum(z: np.ndarray) -> float:
+    """½ log Σ exp(2z): near the largest of the z-scores, and more where several of them are large."""
+    largest = z.max()
+    return float(largest + 0.5 * np.log(np.exp(2 * (z - largest)).sum()))
+
+
+def _combined_pvalue(z: np.ndarray, correlation: np.ndarray) -> float:
+    """The probability that the soft maximum of correlated standard normals is at least as large as that of z."""
+    count, statistic = len(z), soft_maximum(z)
+    # The soft maximum exceeds the largest z-score by ½ log(count) at most.
+    bound = min(1.0, count * _upper_tail(statistic - 0.5 * math.log(count)))
+    if count == 1 or bound < 1e-3:
+        return bound
     eigenvalues, vectors = torch.linalg.eigh(torch.from_numpy(correlation))
     root = vectors * eigenvalues.clamp_min(0.0).sqrt()
     normals = torch.randn(_NORMAL_DRAWS, count, generator=make_generator(0), dtype=torch.float64)
-    exceeded = int(((normals @ root.T).amax(1) >= largest).sum())
-    return min(bonferroni, (1 + exceeded) / (1 + _NORMAL_DRAWS))
+    exceeded = int((0.5 * torch.logsumexp(2 * (normals @ root.T), 1) >= statistic).sum())
+    return min(bound, (1 + exceeded) / (1 + _NORMAL_DRAWS))
 
 
 def _split_test(points: Points, alpha: float, seed: int, progress: bool | None) -> TestResult:

@@ -20,7 +20,7 @@ from steinscope.features import FeatureMap, RandomCosines
 from steinscope.results import Finding
 from steinscope.stein import Objective, PenalisedLSD
 
-__all__ = ["CriticLearner", "FeatureLearner", "Learner", "LinearLearner", "SparseLearner"]
+__all__ = ["CriticLearner", "FeatureLearner", "Learner", "LinearLearner", "MeanLearner", "SparseLearner"]
 
 Batch = Float[Tensor, "n d"]
 PerPoint = Float[Tensor, " n"]
@@ -49,6 +49,26 @@ class Learner(Protocol):
     def refit(self) -> None:
         """The block is over: make the critic from all points seen so far."""
         ...
+
+
+class MeanLearner:
+    """The constant critic f(x) = the average of the scores. It sees a wrong mean, with far less noise than `linear`."""
+
+    name = "mean"
+
+    def begin(self, x: Batch, score: Batch) -> None:
+        self.count = 0
+        self.total = torch.zeros(x.shape[1], dtype=x.dtype, device=x.device)
+
+    def values(self, x: Batch, score: Batch) -> PerPoint:
+        return score @ self.offset
+
+    def observe(self, x: Batch, score: Batch) -> None:
+        self.total += score.sum(0)
+        self.count += len(x)
+
+    def refit(self) -> None:
+        self.offset = self.total / self.count
 
 
 class LinearLearner:

@@ -108,7 +108,7 @@ ALTERNATIVES: dict[str, tuple[Draw, tuple[tuple[int, float], ...]]] = {
     "cosine pair": (_cosine, ((10, 1.0), (10, 0.3))),
     "rbm weight": (_rbm_weight, ((20, 0.6), (20, 0.3))),
 }
-SINGLE = ["linear", "sparse", "features", "mlp"]
+SINGLE = ["mean", "linear", "sparse", "features", "mlp"]
 
 
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:

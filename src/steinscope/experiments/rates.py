@@ -22,7 +22,7 @@ METHODS: dict[str, Method] = {
     "closed form": lambda x, score, seed: gof_test(x, score, critics=CLOSED_FORM, seed=seed),
     **{
         name: lambda x, score, seed, name=name: gof_test(x, score, critics=(name,), seed=seed)
-        for name in ("linear", "sparse", "features", "mlp")
+        for name in ("mean", "linear", "sparse", "features", "mlp")
     },
     "split": lambda x, score, seed: gof_test(x, score, scheme="split", seed=seed, progress=False),
     "KSD": lambda x, score, seed: ksd_test(x, score, seed=seed),
