@@ -6,11 +6,12 @@ import torch
 from steinscope.critics import MLP, Features
 from steinscope.divergence import exact
 from steinscope.features import AnyFeatures
-from steinscope.portfolio import CriticLearner, FeatureLearner, LinearLearner, SparseLearner
+from steinscope.portfolio import CriticLearner, FeatureLearner, LinearLearner, MeanLearner, SparseLearner
 
 from helpers import generator, network
 
 LEARNERS = {
+    "mean": MeanLearner,
     "linear": LinearLearner,
     "sparse": SparseLearner,
     "features": FeatureLearner,
@@ -50,7 +51,7 @@ def test_contract(name):
     assert abs(float(own.mean())) < 4 * float(own.std()) / 50_000**0.5
 
 
-@pytest.mark.parametrize("name", ["linear", "sparse", "features", "any features"])
+@pytest.mark.parametrize("name", ["mean", "linear", "sparse", "features", "any features"])
 def test_batches_do_not_matter(name):
     x, score = data(20, seed=1)
     whole, parts = trained(name), trained(name, ((0, 7), (7, 31), (31, 60)))

@@ -74,6 +74,8 @@ class Glow(nn.Module):
                 depth //= 2
                 self.latent_shapes.append((depth, height, width))
         self.latent_shapes.append((depth, height, width))
+        # On a processor convolutions are a quarter faster with the channels last.
+        self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
     def forward(self, x: Float[Tensor, "n *shape"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, ""]]:
         """The latent vector of each image, and the log-determinant of the map, which is the same for all images."""
@@ -130,7 +132,7 @@ class Glow(nn.Module):
     def _as_images(self, x: Tensor) -> Images:
         if math.prod(x.shape[1:]) != math.prod(self.shape):
             raise InputError(f"x: expected images of shape {self.shape}, got {tuple(x.shape[1:])}")
-        return x.reshape(-1, *self.image_shape)
+        return x.reshape(-1, *self.image_shape).contiguous(memory_format=torch.channels_last)
 
 
 class _Block(nn.Module):
