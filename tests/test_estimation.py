@@ -33,7 +33,7 @@ def test_the_fisher_bound_is_a_lower_bound(critic, shift):
     data, model = Gaussian(torch.zeros(3)), Gaussian(torch.full((3,), shift))
     truth, repetitions = 3 * shift**2, 200
     runs = [
-        discrepancy(data.sample(300, seed=seed), model, critic=critic, steps=60, every=10, seed=seed)
+        discrepancy(data.sample(300, seed=seed), model, critic=critic, steps=60, lr=0.01, every=10, seed=seed)
         for seed in range(repetitions)
     ]
     bounds = np.array([run.fisher_bound for run in runs])

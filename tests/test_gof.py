@@ -182,7 +182,7 @@ def test_the_result_prints_saves_and_draws(tmp_path):
         ({"blocks": 1}, "blocks: expected a number from 2 to 20, a tenth of the points, got 1"),
         ({"blocks": 21}, "blocks: expected a number from 2 to 20"),
         ({"repeats": 0}, "repeats: expected at least 1, got 0"),
-        ({"critics": "deep"}, "critics: expected 'auto' or some of 'linear'.*, got 'deep'"),
+        ({"critics": "deep"}, "critics: expected 'auto' or some of 'mean', 'linear'.*, got 'deep'"),
         ({"critics": ()}, "critics: expected at least one, got none"),
         ({"critics": "model"}, r"critics: 'model' needs a model with features\(x\), and this one has none"),
     ],

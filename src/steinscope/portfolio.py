@@ -116,7 +116,7 @@ class SparseLearner:
     fallback = 3
     most = 1000
     # Variances come from the first points alone: they need not be as good as the means, and would cost as much.
-    variance_points = 500
+    variance_points = 1000
 
     def begin(self, x: Batch, score: Batch) -> None:
         d = x.shape[1]
