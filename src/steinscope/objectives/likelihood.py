@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.errors import InputError
-from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliary
+from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliaryLoss
 from steinscope.randomness import normal_rows
 from steinscope.samplers import TemperedSGLD
 
 __all__ = ["ContrastiveDivergence", "GridLikelihood", "MaximumLikelihood", "grid_log_normaliser"]
 
 
-class MaximumLikelihood(WithoutAuxiliary):
+class MaximumLikelihood(WithoutAuxiliaryLoss):
     """Minus the mean log-density. Only for models whose `log_prob` is normalised: nothing can check that."""
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
@@ -24,7 +24,7 @@ class MaximumLikelihood(WithoutAuxiliary):
         return -model.log_prob(x).mean()
 
 
-class GridLikelihood(WithoutAuxiliary):
+class GridLikelihood(WithoutAuxiliaryLoss):
     """Maximum likelihood in two dimensions, with the normaliser summed over a grid.
 
     The grid is shifted at random at each step, so that its sum is an unbiased estimate of the normaliser.
@@ -76,7 +76,7 @@ def grid_log_normaliser(
     return values.logsumexp(0) + 2 * math.log(width)
 
 
-class ContrastiveDivergence:
+class ContrastiveDivergence(WithoutAuxiliaryLoss):
     """The gradient of the likelihood with the model's samples from a short Markov chain.
 
     The chain is `TemperedSGLD`: x + ε s(x) + σ noise. Started at the data it is contrastive divergence; started
@@ -90,8 +90,6 @@ class ContrastiveDivergence:
         start: `"data"`, `"noise"` (the Gaussian of the data's mean and standard deviations) or `"persistent"`.
         chains: How many persistent chains there are.
     """
-
-    auxiliary_steps = 0
 
     def __init__(
         self,
@@ -115,10 +113,6 @@ class ContrastiveDivergence:
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Keep the data's mean and scale, and start the persistent chains."""
         self.auxiliary = _Chains(x, self.chains if self.start == "persistent" else 0, generator)
-
-    def auxiliary_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
-        """There are no auxiliary parameters."""
-        raise NotImplementedError("contrastive divergence has no auxiliary loss")
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """Minus the mean log-density of the data plus that of the chains' ends."""

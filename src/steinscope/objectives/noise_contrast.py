@@ -10,13 +10,13 @@ from torch.nn import functional
 
 from steinscope.errors import InputError
 from steinscope.models.gaussian import Gaussian
-from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliary
+from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliaryLoss
 from steinscope.randomness import normal_rows
 
 __all__ = ["ConditionalNoiseContrast", "NoiseContrast"]
 
 
-class NoiseContrast:
+class NoiseContrast(WithoutAuxiliaryLoss):
     r"""Tell data from noise by $\log q(x) - c - \log p_{noise}(x)$, with c the learned log-normaliser.
 
     The noise is a Gaussian with the data's mean and covariance.
@@ -24,8 +24,6 @@ class NoiseContrast:
     Arguments:
         ratio: Noise points for each data point.
     """
-
-    auxiliary_steps = 0
 
     def __init__(self, ratio: int = 1) -> None:
         if ratio < 1:
@@ -39,10 +37,6 @@ class NoiseContrast:
         with torch.no_grad():
             noise.log_normaliser.copy_((model.log_prob(x) - noise.log_prob(x)).mean())
         self.auxiliary = noise
-
-    def auxiliary_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
-        """The log-normaliser is trained on the model's loss."""
-        raise NotImplementedError("noise contrast has no auxiliary loss")
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """The logistic loss of data against noise."""
@@ -77,7 +71,7 @@ class _Noise(nn.Module):
         return noise.view(like.shape)
 
 
-class ConditionalNoiseContrast(WithoutAuxiliary):
+class ConditionalNoiseContrast(WithoutAuxiliaryLoss):
     r"""Tell each point from itself with noise added, by $\log q(x) - \log q(x + \sigma\varepsilon)$.
 
     Arguments:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["Points", "Scalar", "TrainingObjective", "WithoutAuxiliary"]
+__all__ = ["Points", "Scalar", "TrainingObjective", "WithoutAuxiliaryLoss"]
 
 Points = Float[Tensor, "n *shape"]
 Scalar = Float[Tensor, ""]
@@ -41,8 +41,8 @@ class TrainingObjective(Protocol):
         ...
 
 
-class WithoutAuxiliary:
-    """The part of an objective that has only a loss for the model."""
+class WithoutAuxiliaryLoss:
+    """The part of an objective that has only a loss for the model, on which its auxiliary part is trained, too."""
 
     auxiliary: nn.Module | None = None
     auxiliary_steps = 0
@@ -51,5 +51,5 @@ class WithoutAuxiliary:
         """Nothing is made."""
 
     def auxiliary_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
-        """There are no auxiliary parameters."""
+        """Never called: there are no auxiliary steps."""
         raise NotImplementedError(f"{type(self).__name__} has no auxiliary loss")

@@ -20,7 +20,7 @@ from steinscope.arrays import check_rows, read_rows, rows_dtype
 from steinscope.densities import differentiable_score
 from steinscope.divergence import draw_probe, value_and_exact, value_and_hutchinson
 from steinscope.errors import InputError, NonFiniteError
-from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliary
+from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliaryLoss
 from steinscope.randomness import Seed, make_generator
 
 __all__ = ["DenoisingScoreMatching", "PointwiseObjective", "ScoreMatching", "ScoreMatchingEstimate", "score_matching"]
@@ -28,7 +28,7 @@ __all__ = ["DenoisingScoreMatching", "PointwiseObjective", "ScoreMatching", "Sco
 PerPoint = Float[Tensor, " n"]
 
 
-class PointwiseObjective(WithoutAuxiliary, ABC):
+class PointwiseObjective(WithoutAuxiliaryLoss, ABC):
     """An objective that is a mean over points, for training and for judging models."""
 
     @abstractmethod
