@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from steinscope import __version__
 from steinscope.errors import DownloadError, InputError, NonFiniteError
@@ -18,6 +19,7 @@ app = App(
     name="steinscope",
     help="Tell whether an unnormalised density fits data, by learning the Stein discrepancy.",
     version=__version__,
+    default_parameter=Parameter(negative=()),
 )
 
 
@@ -42,6 +44,7 @@ def reproduce(
     *,
     scale: Literal["smoke", "quick", "paper"] = "quick",
     out: Path | None = None,
+    set_: tuple[str, ...] = (),
     jobs: int | None = None,
     list_: bool = False,
 ) -> None:
@@ -55,6 +58,8 @@ def reproduce(
         smoke for seconds, quick for minutes, paper for the paper's own size.
     out
         The directory for figures, tables and finished trials; by default results/NAME-SCALE.
+    set_
+        Replace a setting of the scale, as KEY=VALUE with VALUE in JSON, such as --set repetitions=10. May be repeated.
     jobs
         How many trials run at once; by default as many as there are processors.
     list_
@@ -69,7 +74,20 @@ def reproduce(
         return
     if name is None:
         raise InputError(f"NAME: expected an experiment: {', '.join(EXPERIMENTS)}")
-    print("\n".join(run(name, scale, out, jobs=jobs)))
+    print("\n".join(run(name, scale, out, options=_read_settings(set_), jobs=jobs)))
+
+
+def _read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
+    options = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--set: expected KEY=VALUE with VALUE in JSON, such as dims=[50], got {assignment!r}")
+    return options
 
 
 @app.command
