@@ -68,7 +68,7 @@ def load_checkpoint(directory: str | Path, step: int | None = None) -> tuple[int
         step: Load this one, and no other.
     """
     directory = Path(directory)
-    steps = _steps(directory) if step is None else [step]
+    steps = [found for found in _steps(directory) if step is None or found == step]
     for candidate in steps:
         path = _path(directory, candidate)
         try:

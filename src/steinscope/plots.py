@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from steinscope.errors import InputError
+from steinscope.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +30,7 @@ __all__ = [
     "plot_ranking",
     "plot_test",
     "plot_training",
+    "save_image_grid",
 ]
 
 COLOURS = {"train": "#4c72b0", "validation": "#dd8452", "truth": "#333333", "selected": "#55a868", "grey": "#999999"}
@@ -150,3 +154,22 @@ def plot_training(result: TrainResult, axes: Any = None) -> Figure:
         axes[1].plot(history.step, history.gradient_norm, color=COLOURS["validation"])
         axes[1].set(ylabel="norm of the gradient")
     return figure
+
+
+def save_image_grid(path: str | Path, images: np.ndarray, columns: int = 8, margin: int = 1) -> None:
+    """Write grey images (n, height, width) of bytes as one PNG, row by row, with a margin between them."""
+    from matplotlib.image import imsave
+
+    if images.ndim != 3 or images.dtype != np.uint8 or len(images) == 0:
+        raise InputError(f"images: expected bytes of shape (n, height, width), got {images.dtype} {images.shape}")
+    n, height, width = images.shape
+    columns = min(columns, n)
+    rows = -(-n // columns)
+    grid = np.full((rows * (height + margin) + margin, columns * (width + margin) + margin), 128, dtype=np.uint8)
+    for number, image in enumerate(images):
+        row, column = divmod(number, columns)
+        top, left = margin + row * (height + margin), margin + column * (width + margin)
+        grid[top : top + height, left : left + width] = image
+    content = io.BytesIO()
+    imsave(content, np.repeat(grid[:, :, None], 3, axis=2), format="png")
+    write_file(Path(path), content.getvalue())

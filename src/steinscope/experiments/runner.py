@@ -34,6 +34,8 @@ EXPERIMENTS = {
     "flow-eval": "The learned discrepancy of a flow follows its likelihood",
     "toy": "Densities learned from two-dimensional points",
     "ica": "Linear ICA trained in five ways",
+    "images": "A deep EBM of digits and clothes: samples, and what a critic says",
+    "rbm-images": "RBMs of digits and clothes",
     "selection": "Selecting the critic by mean minus standard deviation",
 }
 

@@ -1,0 +1,54 @@
+"""What the experiments on images share: images as logits, training with checkpoints, and grids of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steinscope.checkpoint import load_checkpoint
+from steinscope.data.images import from_logits, load_images, synthetic_images, to_logits
+from steinscope.errors import InputError
+from steinscope.plots import save_image_grid
+
+__all__ = ["fresh_logits", "restore", "save_grid", "take_images"]
+
+Draw = Callable[[int, torch.Generator], Tensor]
+SYNTHETIC = "synthetic"
+
+
+def take_images(data: str, split: str, count: int | None, size: int = 28) -> Tensor:
+    """The first images of a data set, or made-up ones of that size under the name "synthetic"."""
+    if data == SYNTHETIC:
+        return synthetic_images(count or 1000, size, seed=0 if split == "train" else 1)
+    images = load_images(data, split)  # pyright: ignore[reportArgumentType]
+    return images if count is None else images[:count]
+
+
+def fresh_logits(images: Tensor, flat: bool = False) -> Draw:
+    """A function that draws images with new noise on their pixels each time, as logits."""
+
+    def draw(n: int, generator: torch.Generator) -> Tensor:
+        index = torch.randint(len(images), (n,), generator=generator)
+        logits = to_logits(images[index], seed=generator)
+        return logits.flatten(1) if flat else logits
+
+    return draw
+
+
+def restore(model: nn.Module, directory: Path, step: int | None = None) -> Any:
+    """The model with the parameters of a checkpoint, the newest where no step is given."""
+    found = load_checkpoint(directory, step)
+    if found is None:
+        raise InputError(f"out: {directory} holds no checkpoint{'' if step is None else f' of step {step}'}")
+    model.load_state_dict(found[1]["model"])
+    return model
+
+
+def save_grid(path: Path, logits: Tensor, size: int, columns: int = 8) -> None:
+    """Write logits as a grid of images."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_image_grid(path, from_logits(logits.reshape(-1, size, size)).numpy(), columns)

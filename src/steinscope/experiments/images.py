@@ -1,0 +1,250 @@
+"""The paper's images: a deep EBM trained on digits and clothes, its samples, and what a critic says about it.
+
+The energy is a perceptron times a learned Gaussian, in logit space. Samples come from tempered Langevin dynamics that
+starts at uniform noise. The discrepancy judges without samples: the model along its training beside simpler models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steinscope.comparison import compare
+from steinscope.critics import MLP
+from steinscope.data.images import to_logits
+from steinscope.densities import from_log_prob
+from steinscope.errors import NonFiniteError
+from steinscope.experiments import flow_eval, rbm_images
+from steinscope.experiments.image_data import fresh_logits, restore, save_grid, take_images
+from steinscope.experiments.runner import Experiment, Trial, write_csv
+from steinscope.gof import gof_test
+from steinscope.models.ebm import EBM
+from steinscope.models.gaussian import Gaussian
+from steinscope.objectives.stein import LearnedStein
+from steinscope.plots import COLOURS, new_figure
+from steinscope.randomness import make_generator, uniform_rows
+from steinscope.samplers import TemperedSGLD, run_chains
+from steinscope.training import train
+
+__all__ = ["EXPERIMENT", "uniform_logits"]
+
+MODELS = "models"
+# What is explored from one start, as in the paper's appendix: noise scale and number of steps.
+EXPLORED = {"noise-0.01": (0.01, 300), "noise-0.1": (0.1, 300), "steps-30": (0.01, 30), "steps-1000": (0.01, 1000)}
+
+
+def uniform_logits(n: int, dim: int, seed: int = 0) -> Tensor:
+    """The logits of uniform noise: the standard logistic distribution."""
+    like = torch.empty(n, dim)
+    return torch.logit(uniform_rows(like, make_generator(seed)).clamp(1e-6, 1 - 1e-6))
+
+
+def _make_model(settings: Mapping[str, Any], data: str) -> EBM:
+    """The Gaussian starts at the data's mean and standard deviation plus 1."""
+    size = settings["size"]
+    look = to_logits(take_images(data, "train", settings["look_images"], size), seed=0).flatten(1)
+    return EBM(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1)
+
+
+def _sample(model: nn.Module, start: Tensor, sigma: float, steps: int, settings: Mapping[str, Any]) -> Tensor:
+    sampler = TemperedSGLD(model, epsilon=settings["epsilon"], sigma=sigma)
+    return run_chains(sampler, start, steps, seed=1, progress=False).state.x
+
+
+def _prepare(settings: Mapping[str, Any], out: Path) -> None:
+    for data in settings["data"]:
+        _train(settings, data, out)
+
+
+def _train(settings: Mapping[str, Any], data: str, out: Path) -> None:
+    """Train the model of a data set. Each checkpoint also leaves a grid of samples."""
+    size, every = settings["size"], settings["steps"] // settings["checkpoints"]
+
+    def draw_samples(step: int, model: nn.Module, row: Mapping[str, float]) -> None:
+        if step % every == 0:
+            start = uniform_logits(settings["samples"], size**2)
+            try:
+                found = _sample(model, start, settings["sigma"], settings["chain_steps"], settings)
+            except NonFiniteError:
+                return  # Chains may diverge while the model is young; that is no reason to stop its training.
+            save_grid(out / "along" / f"{data}-{step:06d}.png", found, size)
+
+    train(
+        _make_model(settings, data),
+        fresh_logits(take_images(data, "train", settings["train_images"], size), flat=True),
+        objective=LearnedStein(
+            MLP(size**2, settings["width"], skip=settings["skip"]),
+            l2=settings["l2"],
+            critic_steps=settings["critic_steps"],
+            precondition=settings["precondition"],
+        ),
+        steps=settings["steps"],
+        batch_size=settings["batch_size"],
+        lr=settings["lr"],
+        noise=settings["noise"],
+        checkpoint=out / MODELS / data,
+        checkpoint_every=every,
+        keep=None,
+        callbacks=[draw_samples],
+    )
+
+
+def _trials(settings: Mapping[str, Any]) -> list[Trial]:
+    return [{**settings, "data": data, "part": part} for data in settings["data"] for part in ("samples", "judge")]
+
+
+def _run(trial: Trial, out: Path) -> Trial:
+    return _draw_samples(trial, out) if trial["part"] == "samples" else _judge(trial, out)
+
+
+def _draw_samples(trial: Trial, out: Path) -> Trial:
+    data, size = trial["data"], trial["size"]
+    model = restore(_make_model(trial, data), out / MODELS / data)
+    start = uniform_logits(trial["samples"], size**2, seed=2)
+    found = _sample(model, start, trial["sigma"], trial["chain_steps"], trial)
+    save_grid(out / f"{data}.png", found, size)
+    images = to_logits(take_images(data, "test", trial["samples"], size), seed=1)
+    save_grid(out / f"{data}-data.png", images, size)
+    for name, (sigma, steps) in EXPLORED.items():
+        steps = min(steps, trial["chain_steps"])
+        save_grid(out / f"{data}-{name}.png", _sample(model, start, sigma, steps, trial), size)
+    return {
+        "light": float(torch.sigmoid(found).mean()),
+        "light_of_data": float(torch.sigmoid(images).mean()),
+        "finite": bool(found.isfinite().all()),
+    }
+
+
+def _judge(trial: Trial, out: Path) -> Trial:
+    """One table for the model along its training and simpler ones, and a test of each."""
+    data, size = trial["data"], trial["size"]
+    every = trial["steps"] // trial["checkpoints"]
+    models: dict[str, Any] = {
+        f"EBM, step {step}": restore(_make_model(trial, data), out / MODELS / data, step)
+        for step in range(every, trial["steps"] + 1, every)
+    }
+    last = models[f"EBM, step {every * trial['checkpoints']}"]
+    models["Gaussian of the EBM alone"] = Gaussian(last.mean.detach(), std=last.log_std.detach().exp())
+    train_images = to_logits(take_images(data, "train", trial["train_images"], size), seed=0).flatten(1)
+    models["Gaussian, full covariance"] = Gaussian(train_images.mean(0), _covariance(train_images))
+    if trial["rbm"] is not None:
+        models["RBM"] = rbm_images.load_model(Path(trial["rbm"]), data, size**2, trial["rbm_hidden"])
+    if trial["flow"] is not None and data == "mnist":
+        settings = flow_eval.EXPERIMENT.scales[trial["flow_scale"]]
+        flow = restore(flow_eval.make_flow(settings), Path(trial["flow"]) / flow_eval.FLOW)
+        models["Glow"] = from_log_prob(lambda x: flow.log_prob(x.view(len(x), size, size)))
+    x = to_logits(take_images(data, "test", trial["test_images"], size), seed=1).flatten(1)
+    scores = {}
+    for name, model in models.items():
+        density = model if callable(getattr(model, "score", None)) else from_log_prob(model.log_prob)
+        scores[name] = torch.cat([density.score(part).detach() for part in x.split(500)])
+    ranking = compare(
+        scores,
+        x,
+        folds=None,
+        critic=MLP(size**2, trial["critic_width"], skip=True, dropout=0.5),
+        precondition=True,
+        steps=trial["judge_steps"],
+        batch_size=128,
+        lr=1e-3,
+        select="objective",
+        progress=False,
+    )
+    tests = {name: gof_test(x, score) for name, score in scores.items()}
+    return {
+        "models": [
+            {**row, "test_statistic": tests[row["model"]].statistic, "test_pvalue": tests[row["model"]].pvalue}
+            for row in ranking.rows()
+        ],
+        "table": str(ranking),
+    }
+
+
+def _covariance(x: Tensor) -> Tensor:
+    """The covariance, with a little added so that it can be inverted."""
+    covariance = torch.cov(x.double().T)
+    return (covariance + 1e-3 * covariance.diagonal().mean() * torch.eye(len(covariance))).float()
+
+
+def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
+    lines, rows = [], []
+    judged = [(trial, result) for trial, result in results if trial["part"] == "judge"]
+    figure, (axes,) = new_figure(1, len(judged), width=4.5)
+    for ax, (trial, result) in zip(axes, judged, strict=True):
+        lines += [f"{trial['data']}: held-out discrepancies", *result["table"].split("\n"), "test of each model:"]
+        ordered = result["models"]
+        for row in ordered:
+            lines.append(f"  {row['model']:<28} statistic {row['test_statistic']:.1f}, p = {row['test_pvalue']:.2g}")
+        rows += [{"data": trial["data"], **row} for row in ordered]
+        ax.barh([row["model"] for row in ordered], [row["lsd"] for row in ordered], color=COLOURS["train"])
+        ax.invert_yaxis()
+        ax.set(title=trial["data"], xlabel="LSD")
+    figure.savefig(out / "images.png", dpi=110)
+    write_csv(out / "images.csv", rows)
+    for trial, result in results:
+        if trial["part"] == "samples":
+            lines.append(
+                f"{trial['data']}: samples in {trial['data']}.png, mean light {result['light']:.3f} "
+                f"({result['light_of_data']:.3f} in the data)"
+            )
+    return [*lines, "Paper (figure): samples that show digits and clothes; no numbers."]
+
+
+QUICK = {
+    "data": ["mnist", "fashion-mnist"],
+    "size": 28,
+    "train_images": None,
+    "look_images": 5000,
+    "test_images": None,
+    "width": 1000,
+    "skip": False,
+    "precondition": True,
+    "steps": 5000,
+    "batch_size": 128,
+    "lr": 1e-4,
+    "l2": 10.0,
+    "critic_steps": 5,
+    "noise": None,
+    "checkpoints": 5,
+    "epsilon": 1.0,
+    "sigma": 0.01,
+    "chain_steps": 1000,
+    "samples": 64,
+    "critic_width": 300,
+    "judge_steps": 620,
+    "rbm": None,
+    "rbm_hidden": 100,
+    "flow": None,
+    "flow_scale": "quick",
+}
+
+EXPERIMENT = Experiment(
+    scales={
+        "smoke": {
+            **QUICK,
+            "data": ["synthetic"],
+            "size": 8,
+            "train_images": 300,
+            "look_images": 300,
+            "test_images": 300,
+            "width": 16,
+            "steps": 4,
+            "batch_size": 32,
+            "checkpoints": 2,
+            "chain_steps": 5,
+            "samples": 9,
+            "critic_width": 8,
+            "judge_steps": 10,
+        },
+        "quick": QUICK,
+        "paper": {**QUICK, "steps": 46_900, "checkpoints": 10},
+    },
+    trials=_trials,
+    run=_run,
+    report=_report,
+    prepare=_prepare,
+)
