@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.activations import dropout_mask, swish_with_derivative
-from steinscope.divergence import draw_probe, value_and_exact, value_and_hutchinson
+from steinscope.divergence import draw_probe, value_and_diagonal, value_and_exact, value_and_hutchinson
 from steinscope.errors import InputError
 from steinscope.features import Affine, AnyFeatures, FeatureMap
 from steinscope.layers import linear_layers
@@ -47,6 +47,10 @@ class Critic(nn.Module, ABC):
             x: The points.
             generator: The source of dropout and probes; the library's own generator if none is given.
         """
+
+    def value_and_diagonal(self, x: Points) -> tuple[Points, Points]:
+        """f(x) and ∂f_i/∂x_i for each coordinate, exact and without dropout. One backward pass for each coordinate."""
+        return value_and_diagonal(self, x)
 
     def stein(self, x: Points, score: Points, generator: torch.Generator | None = None) -> tuple[PerPoint, PerPoint]:
         """The Stein value and the penalised squared norm at each point: all that an objective looks at."""
