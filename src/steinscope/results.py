@@ -12,7 +12,7 @@ from steinscope.errors import InputError
 if TYPE_CHECKING:
     from steinscope.explanation import Explanation
 
-__all__ = ["CriticResult", "Finding", "TestResult"]
+__all__ = ["CriticResult", "Finding", "TestResult", "one_for_each_pair"]
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ class TestResult:
             lines.append("critics: " + ", ".join(f"{critic.name} z = {critic.z:.2f}" for critic in self.critics))
         if self.rejected and self.strongest is not None:
             lines.append(f"found by: {self.strongest.name}")
-        lines += [f"  {finding}" for finding in _one_for_each_pair(self.findings)[:5]] if self.rejected else []
+        lines += [f"  {finding}" for finding in one_for_each_pair(self.findings)[:5]] if self.rejected else []
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def _one_for_each_pair(findings: tuple[Finding, ...]) -> list[Finding]:
+def one_for_each_pair(findings: tuple[Finding, ...]) -> list[Finding]:
     """One finding for each pair of coordinates, strongest pair first: that of u itself if it is there."""
     pairs: dict[frozenset[int], Finding] = {}
     for finding in findings:
