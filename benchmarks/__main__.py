@@ -5,7 +5,7 @@ from importlib import import_module
 
 import torch
 
-NAMES = ("critic", "gof")
+NAMES = ("critic", "gof", "training")
 
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")

@@ -54,6 +54,17 @@ def step(net, optimiser, x, log_prob, l2=0.5):
     optimiser.step()
 
 
+def training_loss(model, net, x, l2):
+    """The discrepancy that the critic raises and the model lowers, with a graph to the parameters of both."""
+    x = x.detach().requires_grad_()
+    scores = torch.autograd.grad(model.log_prob(x).sum(), x, create_graph=True)[0]
+    f = net(x)
+    probe = torch.randn_like(x)
+    product = torch.autograd.grad((f * probe).sum(), x, create_graph=True)[0]
+    values = (scores * f).sum(1) + (product * probe).sum(1)
+    return values.mean() - l2 * f.square().sum(1).mean()
+
+
 def discrepancy(x, log_prob, steps=1000, every=100):
     """Algorithm 1 for one model: 80/10/10, 1000 steps, the critic with the best mean minus standard deviation."""
     n = len(x)

@@ -55,6 +55,14 @@ def test_experiments_are_listed():
     assert run("reproduce", "--list").stdout.startswith("gaussian ")
 
 
+@pytest.mark.parametrize("setting", ["repetitions", "repetitions=two", "=2=3"])
+def test_settings_are_json(setting, tmp_path):
+    done = run("reproduce", "gaussian", "--set", setting, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("steinscope: --set: expected KEY=VALUE with VALUE in JSON")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_download_that_fails_is_one_line(tmp_path):
     done = run("data", "mnist", "--out", str(tmp_path), "--source", "http://127.0.0.1:1/")
     assert done.returncode == 1 and done.stdout == ""

@@ -27,7 +27,7 @@ objective = {
 }[sys.argv[1]]()
 x = 1.0 + Gaussian(torch.zeros(3), std=0.7).sample(400)
 result = train(Gaussian(torch.zeros(3)), x, objective=objective, steps=25, batch_size=40, lr=0.01,
-               checkpoint=sys.argv[2], average=0.9, seed=4)
+               checkpoint=sys.argv[2], average=0.9, noise=0.3, seed=4)
 print(result.history.model_loss[-1])
 """
 

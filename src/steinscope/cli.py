@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
@@ -50,6 +51,7 @@ def reproduce(
     *,
     scale: Literal["smoke", "quick", "paper"] = "quick",
     out: Path | None = None,
+    set_: tuple[str, ...] = (),
     jobs: int | None = None,
     list_: bool = False,
 ) -> None:
@@ -63,6 +65,8 @@ def reproduce(
         smoke for seconds, quick for minutes, paper for the paper's own size.
     out
         The directory for figures, tables and finished trials; by default results/NAME-SCALE.
+    set_
+        Replace a setting of the scale, as KEY=VALUE with VALUE in JSON, such as --set repetitions=10. May be repeated.
     jobs
         How many trials run at once; by default as many as there are processors.
     list_
@@ -77,7 +81,20 @@ def reproduce(
         return
     if name is None:
         raise InputError(f"NAME: expected an experiment: {', '.join(EXPERIMENTS)}")
-    print("\n".join(run(name, scale, out, jobs=jobs)))
+    print("\n".join(run(name, scale, out, options=_read_settings(set_), jobs=jobs)))
+
+
+def _read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
+    options = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--set: expected KEY=VALUE with VALUE in JSON, such as dims=[50], got {assignment!r}")
+    return options
 
 
 @app.command

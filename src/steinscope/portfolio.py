@@ -143,19 +143,23 @@ class SparseLearner:
         self.squares = torch.full(shape, 1e-30, dtype=x.dtype, device=x.device)
         self.ratio = torch.empty_like(self.sums)
 
-    def _features(self, x: Batch) -> tuple[Tensor, Tensor]:
-        """Features and their derivatives, functions before coordinates: column m d + j is function m of x_j."""
+    def _features(self, x: Batch) -> Float[Tensor, "n m d"]:
+        """The functions of each coordinate: entry [:, m, j] is function m of x_j."""
         u = (x - self.centre) / self.spread
-        n, d = x.shape
-        features = x.new_empty(n, len(self.rate), d)
-        derivatives = torch.empty_like(features)
-        features[:, 0], derivatives[:, 0] = u, 1.0
+        features = x.new_empty(len(x), len(self.rate), x.shape[1])
+        features[:, 0] = u
         for number, (sine, cosine) in enumerate(_multiple_angles(u)):
-            frequency = self.frequencies[number]
             features[:, 2 * number + 1], features[:, 2 * number + 2] = sine, cosine
-            torch.mul(cosine, frequency, out=derivatives[:, 2 * number + 1])
-            torch.mul(sine, -frequency, out=derivatives[:, 2 * number + 2])
-        return features.view(n, -1), derivatives.div_(self.spread).view(n, -1)
+        return features
+
+    def _slopes(self, features: Float[Tensor, "*n m d"]) -> Float[Tensor, "*n m d"]:
+        """Derivatives of the functions, or their sums: a sine's is made of its cosine, and a cosine's of its sine."""
+        rate = self.rate[1::2, None] / self.spread
+        slopes = torch.empty_like(features)
+        slopes[..., 0, :] = 1 / self.spread
+        torch.mul(features[..., 2::2, :], rate, out=slopes[..., 1::2, :])
+        torch.mul(features[..., 1::2, :], -rate, out=slopes[..., 2::2, :])
+        return slopes
 
     def _terms(self, x: Batch) -> tuple[Tensor, Tensor]:
         """The kept functions at each point, and their derivatives where they act on their own coordinate."""
@@ -176,32 +180,41 @@ class SparseLearner:
         return f, diagonal
 
     def observe(self, x: Batch, score: Batch) -> None:
-        features, derivatives = self._features(x)
-        n, d = x.shape
-        slopes = derivatives.view(n, -1, d)
-        self.sums.addmm_(score.T, features)
-        self._diagonal(self.sums).add_(slopes.sum(0))
+        features = self._features(x)
+        n = len(x)
+        self.sums.addmm_(score.T, features.view(n, -1))
+        slope_sums = self._slopes(features.sum(0))
+        slope_sums[0] *= n
+        self._diagonal(self.sums).add_(slope_sums)
         self.count += n
         m = min(n, self.variance_points - self.variance_count)
         if m > 0:
-            features, slopes, score = features[:m], slopes[:m], score[:m]
-            self.squares.addmm_(score.T.square(), features.square())
-            own = features.view(m, -1, d) * score[:, None]
-            self._diagonal(self.squares).add_((2 * own * slopes + slopes.square()).sum(0))
+            features, score = features[:m], score[:m]
+            self.squares.addmm_(score.T.square(), features.square().view(m, -1))
+            slopes = self._slopes(features)
+            # The square of s φ + φ' is s² φ² + (2 s φ + φ') φ'.
+            self._diagonal(self.squares).add_(slopes.addcmul(score[:, None], features, value=2).mul_(slopes).sum(0))
             self.variance_count += m
 
     def refit(self) -> None:
         # With S the sum and Q the sum of squares of an entry's n terms, z² = r / (1 - r / n) for r = S² / Q. It grows
         # with r, so that entries are chosen by r, and mean and variance are needed only for those that are kept.
-        torch.mul(self.sums, self.sums, out=self.ratio).div_(self.squares).mul_(self.variance_count / self.count)
+        torch.mul(self.sums, self.sums, out=self.ratio).div_(self.squares)
         threshold = 2 * math.log(self.ratio.numel())
+        # The ratio is that of sums over different numbers of points.
+        threshold = threshold / (1 + threshold / self.count) * self.count / self.variance_count
+        largest = self.ratio.amax(1)
+        strong = (largest > threshold).nonzero().view(-1)
+        if len(strong):
+            row, column = (self.ratio[strong] > threshold).nonzero(as_tuple=True)
+            kept = strong[row] * self.ratio.shape[1] + column
+        else:
+            kept = strong
         flat = self.ratio.view(-1)
-        kept = (flat > threshold / (1 + threshold / self.count)).nonzero().view(-1)
         if len(kept) < self.fallback:
             # Where nothing stands out, the largest entries of the strongest coordinates are as good a guess as any.
-            largest, columns = self.ratio.max(1)
             rows = largest.topk(min(self.fallback, len(largest))).indices
-            kept = rows * self.ratio.shape[1] + columns[rows]
+            kept = rows * self.ratio.shape[1] + self.ratio[rows].argmax(1)
         elif len(kept) > self.most:
             kept = kept[flat[kept].topk(self.most).indices]
         self.kept = kept
@@ -213,7 +226,7 @@ class SparseLearner:
     def findings(self) -> tuple[Finding, ...]:
         """The entries beyond the threshold, from all points seen, strongest first."""
         self.refit()
-        ratio = self.ratio.view(-1)[self.kept]
+        ratio = self.ratio.view(-1)[self.kept] * self.variance_count / self.count
         z = (ratio / (1 - ratio / self.count).clamp_min(0.1)).sqrt() * self.sums.view(-1)[self.kept].sign()
         names = ["u", *(f"{name} {frequency:g}u" for frequency in self.frequencies for name in ("sin", "cos"))]
         found = [

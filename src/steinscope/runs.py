@@ -58,6 +58,8 @@ class Settings:
         lr_decay: Whether both fall to zero along half a cosine.
         weight_decay: Added to the gradient as weight_decay times the weights.
         average: Keep an exponential average of the parameters with this coefficient; it is then the model of the run.
+        noise: Add noise of this standard deviation to the points at first; it falls to zero. It helps where modes lie
+            apart.
         seed: The source of all that is random.
         checkpoint_every: Steps between two checkpoints.
         log_every: Steps between two log points.
@@ -77,6 +79,7 @@ class Settings:
     lr_decay: bool = False
     weight_decay: float = 0.0
     average: float | None = None
+    noise: float | None = None
     seed: int = 0
     checkpoint_every: int = 500
     log_every: int = 50
@@ -215,6 +218,7 @@ def train_run(settings: Settings, path: Path, *, progress: bool | None = None) -
         lr_decay=settings.lr_decay,
         weight_decay=settings.weight_decay,
         average=settings.average,
+        noise=settings.noise,
         seed=settings.seed,
         checkpoint=path / "checkpoints",
         checkpoint_every=settings.checkpoint_every,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from steinscope.batches import Batches, make_batches
+from steinscope.batches import make_batches
 from steinscope.checkpoint import load_checkpoint, newest_step, save_checkpoint
-from steinscope.distributed import Processes, processes
-from steinscope.errors import InputError, NonFiniteError
+from steinscope.distributed import processes
+from steinscope.errors import InputError
+from steinscope.loop import Loop, TrainState
 from steinscope.objectives.likelihood import ContrastiveDivergence, MaximumLikelihood
 from steinscope.objectives.noise_contrast import ConditionalNoiseContrast, NoiseContrast
 from steinscope.objectives.objective import TrainingObjective
 from steinscope.objectives.score_matching import DenoisingScoreMatching, ScoreMatching
 from steinscope.objectives.stein import LearnedStein
 from steinscope.progress import progress_bar
-from steinscope.randomness import derive_generator
 
 __all__ = ["OBJECTIVES", "TrainHistory", "TrainResult", "TrainState", "train"]
 
@@ -38,10 +36,6 @@ OBJECTIVES: dict[str, Callable[[], TrainingObjective]] = {
     "contrastive-divergence": ContrastiveDivergence,
     "short-run": lambda: ContrastiveDivergence(steps=30, start="noise"),
 }
-
-_LOOK_ROWS = 100_000
-# Streams of random numbers that must not meet.
-_BEGIN, _AUXILIARY, _MODEL = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -65,30 +59,6 @@ class TrainHistory:
         return {
             name: getattr(self, name).tolist() for name in ("step", "model_loss", "auxiliary_loss", "gradient_norm")
         }
-
-
-@dataclass
-class TrainState:
-    """All that a run needs to go on, and all that a checkpoint saves. Random state is not part of it: the numbers of a
-    step depend on the seed and the step alone.
-
-    Arguments:
-        step: How many steps of the model have been made.
-        settings: The settings that must stay the same.
-        model: The model's parameters and buffers.
-        auxiliary: Those of the objective, or None.
-        optimisers: The state of the model's optimiser and of the auxiliary one.
-        average: The averaged parameters, or None.
-        history: The rows of the history.
-    """
-
-    step: int
-    settings: dict[str, Any]
-    model: dict[str, Tensor] = field(repr=False)
-    auxiliary: dict[str, Tensor] | None = field(repr=False)
-    optimisers: list[dict[str, Any]] = field(repr=False)
-    average: dict[str, Tensor] | None = field(repr=False)
-    history: list[list[float]] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -136,6 +106,7 @@ def train(
     lr_decay: bool = False,
     weight_decay: float = 0.0,
     average: float | None = None,
+    noise: float | None = None,
     seed: int = 0,
     start: TrainState | None = None,
     checkpoint: str | Path | None = None,
@@ -167,6 +138,9 @@ def train(
         lr_decay: Whether both learning rates fall to zero along half a cosine over `steps`.
         weight_decay: Added to the model's gradient as weight_decay times the weights.
         average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999.
+        noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
+            of the steps. Modes that lie apart overlap while there is noise, so that objectives that see only scores
+            learn how much mass each of them has.
         seed: A whole number: the order of the points, the first critic, and all noise.
         start: The `state` of an earlier result, to go on from there.
         checkpoint: A directory for checkpoints.
@@ -188,7 +162,12 @@ def train(
     """
     parameters = _check_model(model)
     _check_numbers(
-        steps=steps, lr=lr, auxiliary_lr=auxiliary_lr, checkpoint_every=checkpoint_every, log_every=log_every
+        steps=steps,
+        lr=lr,
+        auxiliary_lr=auxiliary_lr,
+        noise=noise,
+        checkpoint_every=checkpoint_every,
+        log_every=log_every,
     )
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InputError(f"seed: expected a whole number from 0 on, got {seed!r}")
@@ -211,9 +190,10 @@ def train(
             "lr_decay": steps if lr_decay else False,
             "weight_decay": weight_decay,
             "average": average,
+            "noise": None if noise is None else [noise, steps],
             "seed": seed,
         }
-        loop = _Loop(model, parameters, objective, batches, settings, shared)
+        loop = Loop(model, parameters, objective, batches, settings, shared)
         if checkpoint is not None:
             start = _read_checkpoint(Path(checkpoint), resume) or start
         if start is not None:
@@ -235,179 +215,9 @@ def train(
                     if shared.writes:
                         save_checkpoint(checkpoint, loop.step, vars(loop.state()), keep=keep)
                     shared.wait()
-        return loop.finish()
-
-
-class _Loop:
-    """One run: what changes from step to step."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        parameters: list[Tensor],
-        objective: TrainingObjective,
-        batches: Batches,
-        settings: dict[str, Any],
-        shared: Processes,
-    ) -> None:
-        self.model, self.parameters, self.objective = model, parameters, objective
-        self.batches, self.settings, self.shared = batches, settings, shared
-        self.device = parameters[0].device
-        shared.copy_from_first(parameters)
-        objective.begin(model, batches.look(_LOOK_ROWS), derive_generator(settings["seed"], _BEGIN, device=self.device))
-        auxiliary = objective.auxiliary
-        if shared.count > 1 and isinstance(objective, ContrastiveDivergence) and objective.start == "persistent":
-            raise InputError("objective: persistent chains cannot be shared by several processes")
-        self.auxiliary_parameters: list[Tensor] = (
-            [] if auxiliary is None else [parameter for parameter in auxiliary.parameters() if parameter.requires_grad]
-        )
-        self.optimisers = [_adam(parameters, settings["lr"], settings, settings["weight_decay"])]
-        if self.auxiliary_parameters:
-            self.optimisers.append(_adam(self.auxiliary_parameters, settings["auxiliary_lr"], settings, 0.0))
-        is_averaged = settings["average"] is not None
-        self.average = (
-            {name: value.detach().clone() for name, value in model.named_parameters()} if is_averaged else None
-        )
-        self.step = 0
-        self.rows: list[list[float]] = []
-        self._reset_sums()
-
-    def _reset_sums(self) -> None:
-        """Sums since the last log point, and the first step at which each quantity was not finite. Both stay on the
-        device until a log point looks at them."""
-        self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
-        self.bad = torch.full((4,), -1, device=self.device)
-
-    def make_step(self) -> None:
-        """Steps of the auxiliary part, then one of the model."""
-        self.step += 1
-        self._set_learning_rates()
-        count = self.objective.auxiliary_steps if self.auxiliary_parameters else 0
-        for number in range(count):
-            draw = (self.step - 1) * (count + 1) + number
-            loss = self.objective.auxiliary_loss(self.model, self.batches.batch(draw), self._noise(_AUXILIARY, draw))
-            norm = self._descend(loss, self.auxiliary_parameters, self.optimisers[1:])
-            self._add(2, loss.detach() / count)
-            self._watch(3, norm)
-        draw = (self.step - 1) * (count + 1) + count
-        loss = self.objective.model_loss(self.model, self.batches.batch(draw), self._noise(_MODEL, draw))
-        together = self.auxiliary_parameters if count == 0 else []
-        optimisers = self.optimisers if count == 0 else self.optimisers[:1]
-        norm = self._descend(loss, self.parameters + together, optimisers)
-        self._add(0, loss.detach())
-        self._add(1, norm)
-        if self.average is not None:
-            share = 1 - self.settings["average"]
-            for average, value in zip(self.average.values(), self.model.parameters(), strict=True):
-                average.lerp_(value.detach(), share)
-
-    def _noise(self, stream: int, draw: int) -> torch.Generator:
-        shared = self.shared
-        return derive_generator(
-            self.settings["seed"], stream, draw, device=self.device, part=shared.rank, parts=shared.count
-        )
-
-    def _descend(self, loss: Tensor, parameters: list[Tensor], optimisers: list[torch.optim.Optimizer]) -> Tensor:
-        if not loss.requires_grad:
-            raise InputError("model: the loss does not depend on its parameters")
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
-        present = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        self.shared.average(present)
-        for optimiser in optimisers:
-            optimiser.step()
-        norm = nn.utils.get_total_norm(present)
-        for parameter in parameters:
-            parameter.grad = None
-        return norm
-
-    def _add(self, which: int, value: Tensor) -> None:
-        self.sums[which] += value
-        self._watch(which, value)
-
-    def _watch(self, which: int, value: Tensor) -> None:
-        is_first = ~value.isfinite() & (self.bad[which] < 0)
-        self.bad[which] = torch.where(is_first, self.step, self.bad[which])
-
-    def _set_learning_rates(self) -> None:
-        decay = self.settings["lr_decay"]
-        factor = 0.5 * (1 + math.cos(math.pi * min(1.0, (self.step - 1) / decay))) if decay else 1.0
-        for optimiser, name in zip(self.optimisers, ("lr", "auxiliary_lr"), strict=False):
-            optimiser.param_groups[0]["lr"] = factor * self.settings[name]
-
-    def log(self, checkpoint: str | Path | None) -> dict[str, float]:
-        """Look at the sums, stop if something is not finite, and write a row of the history."""
-        self._check_finite(checkpoint)
-        last = int(self.rows[-1][0]) if self.rows else 0
-        self.shared.average([self.sums])
-        loss, norm, auxiliary, _ = (self.sums / max(1, self.step - last)).tolist()
-        has_auxiliary = bool(self.auxiliary_parameters) and self.objective.auxiliary_steps > 0
-        row = [float(self.step), loss, auxiliary if has_auxiliary else math.nan, norm]
-        self.rows.append(row)
-        self._reset_sums()
-        return dict(zip(("step", "model_loss", "auxiliary_loss", "gradient_norm"), row, strict=True))
-
-    def _check_finite(self, checkpoint: str | Path | None) -> None:
-        steps = self.bad.tolist()
-        names = ("the model's loss", "the model's gradient", "the auxiliary loss", "the auxiliary gradient")
-        found = [(step, name) for step, name in zip(steps, names, strict=True) if step >= 0]
-        every = [*self.parameters, *self.auxiliary_parameters]
-        if not found and not bool(torch.stack([value.detach().isfinite().all() for value in every]).all()):
-            found = [(self.step, "a parameter")]
-        if found:
-            step, name = min(found, key=lambda item: item[0])
-            good = newest_step(checkpoint) if checkpoint is not None else None
-            where = f"the last good checkpoint is step {good} in {checkpoint}" if good else "there is no checkpoint"
-            raise NonFiniteError(f"training: {name} turned non-finite at step {step}; {where}; a smaller lr may help")
-
-    def state(self) -> TrainState:
-        """A copy of all that is needed to go on."""
-        auxiliary = self.objective.auxiliary
-        return TrainState(
-            step=self.step,
-            settings=self.settings,
-            model=_copied(self.model.state_dict()),
-            auxiliary=None if auxiliary is None else _copied(auxiliary.state_dict()),
-            optimisers=copy.deepcopy([optimiser.state_dict() for optimiser in self.optimisers]),
-            average=None if self.average is None else _copied(self.average),
-            history=[list(row) for row in self.rows],
-        )
-
-    def restore(self, state: TrainState) -> None:
-        """Go on from a state, after looking whether it belongs to this model and these settings."""
-        for key, value in self.settings.items():
-            if state.settings.get(key) != value:
-                raise InputError(
-                    f"{key}: the run to go on with was made with {state.settings.get(key)!r}, got {value!r}; "
-                    "use the same settings or another directory"
-                )
-        _check_same(self.model.state_dict(), state.model, "model")
-        auxiliary = self.objective.auxiliary
-        _check_same({} if auxiliary is None else auxiliary.state_dict(), state.auxiliary or {}, "objective")
-        self.model.load_state_dict(state.model)
-        if auxiliary is not None and state.auxiliary is not None:
-            auxiliary.load_state_dict(state.auxiliary)
-        for optimiser, saved in zip(self.optimisers, state.optimisers, strict=True):
-            optimiser.load_state_dict(copy.deepcopy(saved))
-        if self.average is not None and state.average is not None:
-            for name, value in self.average.items():
-                value.copy_(state.average[name])
-        self.step, self.rows = state.step, [list(row) for row in state.history]
-
-    def finish(self) -> TrainResult:
-        averaged = None
-        if self.average is not None:
-            averaged = copy.deepcopy(self.model)
-            averaged.load_state_dict({**self.model.state_dict(), **self.average})
-        columns = np.array(self.rows, dtype=np.float64).reshape(-1, 4).T
+        columns = np.array(loop.rows, dtype=np.float64).reshape(-1, 4).T
         history = TrainHistory(columns[0].astype(np.int64), columns[1], columns[2], columns[3])
-        return TrainResult(self.model, averaged, self.objective, history, self.state())
-
-
-def _adam(parameters: list[Tensor], lr: float, settings: dict[str, Any], weight_decay: float) -> torch.optim.Optimizer:
-    betas = (settings["betas"][0], settings["betas"][1])
-    return torch.optim.Adam(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
+        return TrainResult(model, loop.averaged_model(), objective, history, loop.state())
 
 
 def _read_checkpoint(directory: Path, resume: bool) -> TrainState | None:
@@ -424,20 +234,6 @@ def _read_checkpoint(directory: Path, resume: bool) -> TrainState | None:
         return TrainState(**found[1])
     except TypeError:
         raise InputError(f"checkpoint: {directory} holds something else than a training run") from None
-
-
-def _check_same(here: dict[str, Tensor], there: dict[str, Tensor], what: str) -> None:
-    shapes = [{name: tuple(value.shape) for name, value in state.items()} for state in (here, there)]
-    if shapes[0] != shapes[1]:
-        name = next(name for name in [*shapes[0], *shapes[1]] if shapes[0].get(name) != shapes[1].get(name))
-        raise InputError(
-            f"checkpoint: it belongs to another {what}: {name} is {shapes[1].get(name, 'missing')} there "
-            f"and {shapes[0].get(name, 'missing')} here"
-        )
-
-
-def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in state.items()}
 
 
 def _check_model(model: Any) -> list[Tensor]:

@@ -45,6 +45,18 @@ def test_finished_trials_are_not_run_again(tmp_path, monkeypatch):
     assert set(ran) == set(range(5)) - lost
 
 
+def test_options_replace_settings(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(runner, "load", lambda name: fake(ran))
+    assert reproduce("fake", "smoke", tmp_path, jobs=1, options={"count": 2}) == ["[0, 1]"]
+    assert reproduce("fake", "smoke", tmp_path, jobs=1, options={"count": 3}) == ["[0, 1, 4]"]
+    assert ran == [0, 1, 2]
+    with pytest.raises(InputError, match="options: expected some of count, got 'size'"):
+        reproduce("fake", "smoke", tmp_path, options={"size": 2})
+    with pytest.raises(InputError, match=r'options: count is 5 by default, got "many"'):
+        reproduce("fake", "smoke", tmp_path, options={"count": "many"})
+
+
 SLOW = """
 import sys, time
 from steinscope.experiments import runner

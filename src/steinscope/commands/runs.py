@@ -34,6 +34,7 @@ def train(
     lr_decay: bool | None = None,
     weight_decay: float | None = None,
     average: float | None = None,
+    noise: float | None = None,
     seed: int | None = None,
     checkpoint_every: int | None = None,
     log_every: int | None = None,
@@ -87,6 +88,8 @@ def train(
         Added to the gradient as weight_decay times the weights.
     average
         Keep an average of the parameters with this coefficient, such as 0.999; it is then the model of the run.
+    noise
+        Add noise of this standard deviation to the points at first. It falls to zero, and helps where modes lie apart.
     seed
         The source of all that is random (0 by default).
     checkpoint_every
@@ -114,6 +117,7 @@ def train(
         "lr_decay": lr_decay,
         "weight_decay": weight_decay,
         "average": average,
+        "noise": noise,
         "seed": seed,
         "checkpoint_every": checkpoint_every,
         "log_every": log_every,

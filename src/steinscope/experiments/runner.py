@@ -70,6 +70,7 @@ def reproduce(
     scale: str = "quick",
     out: str | Path | None = None,
     *,
+    options: Mapping[str, Any] | None = None,
     jobs: int | None = None,
     progress: bool | None = None,
 ) -> list[str]:
@@ -80,6 +81,7 @@ def reproduce(
         scale: `"smoke"` for seconds, `"quick"` for minutes, `"paper"` for the paper's own size.
         out: The directory to write to; by default `results/NAME-SCALE`. Trials that are there already are not run
             again, so that a run that was stopped goes on where it was.
+        options: Settings that replace those of the scale, such as `{"repetitions": 10}`.
         jobs: How many trials run at once, with one thread each; by default as many as there are processors.
         progress: Whether to show a progress bar; by default on a terminal.
 
@@ -91,13 +93,14 @@ def reproduce(
         raise InputError(f"scale: expected one of {', '.join(SCALES)}, got {scale!r}")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least 1, got {jobs}")
+    settings = _settings(experiment.scales[scale], options or {})
     directory = Path(out) if out is not None else Path("results") / f"{name}-{scale}"
     records = directory / RECORDS
     records.mkdir(parents=True, exist_ok=True)
-    trials = experiment.trials(experiment.scales[scale])
+    trials = experiment.trials(settings)
     missing = [trial for trial in trials if read_record(records, trial) is None]
     if missing and experiment.prepare is not None:
-        experiment.prepare(experiment.scales[scale], directory)
+        experiment.prepare(settings, directory)
     done = len(trials) - len(missing)
     with progress_bar(f"{name} ({scale})", len(trials), progress) as advance:
         advance(done, "")
@@ -107,6 +110,18 @@ def reproduce(
     lines = experiment.report(results, directory)
     write_file(directory / "report.txt", ("\n".join(lines) + "\n").encode())
     return lines
+
+
+def _settings(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a scale, with some of them replaced by others of the same kind."""
+    for key, value in options.items():
+        if key not in defaults:
+            raise InputError(f"options: expected some of {', '.join(defaults)}, got {key!r}")
+        default = defaults[key]
+        is_number = isinstance(default, int | float) and isinstance(value, int | float)
+        if default is not None and not is_number and not isinstance(value, type(default)):
+            raise InputError(f"options: {key} is {json.dumps(default)} by default, got {json.dumps(value)}")
+    return {**defaults, **options}
 
 
 def read_record(records: Path, trial: Trial) -> Trial | None:
