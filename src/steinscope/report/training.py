@@ -118,5 +118,5 @@ def _moments(points: np.ndarray, samples: np.ndarray) -> Table:
         ]
         for i in range(min(points.shape[1], _TABLE_COORDINATES))
     ]
-    columns = ("Coordinate", "Mean of the data", "of samples", "Standard deviation of the data", "of the samples")
+    columns = ("Coordinate", "Mean, data", "Mean, samples", "Std, data", "Std, samples")
     return Table("Data and samples, coordinate by coordinate", columns, rows)
