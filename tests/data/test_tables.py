@@ -6,6 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from steinscope import InputError
+from steinscope.arrays import check_rows
 from steinscope.data import tables
 from steinscope.data.tables import read_table
 
@@ -32,6 +33,18 @@ def test_a_large_npy_file_stays_on_the_disk(tmp_path, monkeypatch):
     on_disk = read_table(tmp_path / "a.npy", "x")
     assert isinstance(on_disk, np.memmap)
     np.testing.assert_array_equal(on_disk, X)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", np.longdouble, np.float16, np.int32, bool])
+def test_every_kind_of_number_can_be_used(tmp_path, dtype):
+    np.save(tmp_path / "a.npy", X.astype(dtype))
+    rows = check_rows(read_table(tmp_path / "a.npy", "x"), "x")
+    np.testing.assert_array_equal(rows.numpy(), X.astype(dtype).astype(rows.numpy().dtype))
+
+
+def test_quotes_and_blank_lines_of_csv(tmp_path):
+    (tmp_path / "a.csv").write_text('"a","b, c"\n"1","-2.5"\n0.003,4\n5,6\n\n')
+    np.testing.assert_array_equal(read_table(tmp_path / "a.csv", "x"), X)
 
 
 def test_one_array_of_several_is_chosen_by_name(tmp_path):
@@ -98,6 +111,9 @@ def write_texts_to_parquet(path):
         ("a.npy", write_npy(np.float64(1)), "x: .*a.npy holds a single number, expected rows of points"),
         ("a.csv", write_text("a,b\n1,2\n3,x\n"), "x: .*a.csv line 3, column 2 holds 'x', expected a number"),
         ("a.csv", write_text("1,2\n3,\n"), "x: .*a.csv line 2, column 2 is empty, expected a number"),
+        ("a.csv", write_text("1,,3\n4,5,6\n"), "x: .*a.csv line 1, column 2 is empty, expected a number"),
+        ("a.csv", write_text("1,b\n4,5\n"), "x: .*a.csv line 1, column 2 holds 'b', expected a number"),
+        ("a.csv", write_text("1 2\n4 5\n"), "x: .*a.csv line 2, column 1 holds '4 5', expected a number"),
         ("a.csv", write_text("1,2\n3\n"), "x: .*a.csv line 2 has 1 columns, expected 2"),
         ("a.csv", write_text("a,b\n"), "x: .*a.csv has a line of names and no numbers"),
         ("a.csv", write_text(",a\n0,1\n"), r"x: the first column of .*a.csv has no name.*index=False"),

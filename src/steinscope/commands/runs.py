@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -139,7 +140,7 @@ def train(
     if not quiet:
         print(result)
         print(f"run: {out}\nreport: {out / 'report.html'}")
-        print(f"next: steinscope sample {out} -n 1000 --out samples.npy")
+        print(f"next: steinscope sample {shlex.quote(str(out))} -n 1000 --out samples.npy")
 
 
 def _report_samples(model: Any, seed: int) -> Any:

@@ -61,7 +61,13 @@ def read_table(source: str | Path, name: str) -> np.ndarray:
         raise InputError(f"{name}: {path} holds {_kind(array)}, expected an array of real numbers")
     if array.ndim == 0:
         raise InputError(f"{name}: {path} holds a single number, expected rows of points")
-    return array
+    return array if isinstance(array, np.memmap) else _plain(array)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """In the byte order of this machine, and in at most double precision, as torch wants it."""
+    dtype = array.dtype.newbyteorder("=")
+    return array.astype(np.float64 if dtype.kind == "f" and dtype.itemsize > 8 else dtype, copy=False)
 
 
 def _split_member(source: str) -> tuple[Path, str | None]:
@@ -115,15 +121,22 @@ def _read_csv(path: Path, name: str) -> np.ndarray:
         raise InputError(f"{name}: {path} is not a text file in UTF-8") from None
     delimiter = next((mark for mark in (",", ";", "\t") if mark in line), ",")
     first = next(csv.reader([line], delimiter=delimiter), [])
-    has_header = any(not _is_number(cell) for cell in first)
-    if has_header and len(first) > 1 and not first[0].strip() and not any(map(_is_number, first)):
+    # A line with some numbers is no line of names: one with a missing value must not be passed over.
+    has_header = bool(first) and not any(map(_is_number, first))
+    if has_header and len(first) > 1 and not first[0].strip():
         raise InputError(
             f"{name}: the first column of {path} has no name, so it seems to hold row numbers; "
             "write the file without them (in pandas: index=False)"
         )
     try:
         array = np.loadtxt(
-            path, delimiter=delimiter, skiprows=int(has_header), ndmin=2, comments=None, encoding="utf-8-sig"
+            path,
+            delimiter=delimiter,
+            skiprows=int(has_header),
+            ndmin=2,
+            comments=None,
+            quotechar='"',
+            encoding="utf-8-sig",
         )
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(f"{name}: {path} {_csv_problem(path, delimiter, has_header, error)}") from None
