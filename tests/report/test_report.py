@@ -1,5 +1,6 @@
 """What reports say. That they work in a browser is seen in test_browser.py."""
 
+import pickle
 import re
 from html import unescape
 
@@ -80,6 +81,16 @@ def test_a_ranking_has_its_table_and_both_charts():
     for row in ranking.rows()[:2]:
         assert number(row["lsd"]) in text and number(row["fisher_bound_lower"]) in text
     assert "broken : row 0 holds nan" in text
+
+
+def test_what_each_model_gets_wrong_is_listed():
+    ranking = rank()
+    text = text_of(report_ranking(ranking))
+    explanation = ranking.estimates["true"].explain()
+    i = explanation.order[0]
+    assert i == 1 and f"x[1]: {number(float(explanation.coordinates[i]), 3)} ±" in text
+    saved = pickle.loads(pickle.dumps(ranking))
+    assert "What each model gets wrong" not in report_ranking(saved)
 
 
 def test_every_pair_is_compared():

@@ -6,6 +6,7 @@ import numpy as np
 from markupsafe import Markup
 
 from steinscope.comparison import Ranking
+from steinscope.errors import InputError
 from steinscope.report.charts import interval_chart, number
 from steinscope.report.page import Cell, Table, render
 
@@ -14,6 +15,8 @@ __all__ = ["report_ranking"]
 _NORMAL_95 = 1.959963984540054
 _MOST_PAIRS = 12
 _CERTAIN = 0.95
+_MOST_EXPLAINED = 10
+_PLACES = ("Largest", "Second", "Third")
 
 
 def report_ranking(ranking: Ranking, *, data: str = "") -> str:
@@ -40,6 +43,7 @@ def report_ranking(ranking: Ranking, *, data: str = "") -> str:
         table=_table(ranking),
         chart=_discrepancies(ranking),
         differences=_differences(ranking) if many else "",
+        coordinates=_coordinates(ranking),
         pairs=_pairs(ranking) if 2 < len(ranking.names) <= _MOST_PAIRS else None,
         failures=list(ranking.failures.items()),
     )
@@ -108,6 +112,29 @@ def _differences(ranking: Ranking) -> Markup:
     description = ", ".join(f"{name} {number(value, 3)}" for name, value in zip(others[:3], values, strict=False))
     title = f"Paired differences to {ranking.names[0]}, with 95% intervals"
     return interval_chart(title, others, values, low, high, "difference", description)
+
+
+def _coordinates(ranking: Ranking) -> Table | None:
+    """What the coordinates contribute to each discrepancy; None for rankings that were saved without their points."""
+    rows = []
+    for name in ranking.names[:_MOST_EXPLAINED]:
+        try:
+            explanation = ranking.estimates[name].explain(worst=0)
+        except InputError:
+            return None
+        order = explanation.order[: len(_PLACES)]
+        shown = [
+            f"x[{i}]: {number(float(explanation.coordinates[i]), 3)} ± {number(float(explanation.stderr[i]), 2)}"
+            for i in order
+        ]
+        rows.append([name, *shown])
+    columns = ("Model", *_PLACES[: len(rows[0]) - 1])
+    return Table(
+        "Coordinates that contribute most to each discrepancy, ± their standard errors",
+        columns,
+        rows,
+        frozenset(range(len(columns))),
+    )
 
 
 def _pairs(ranking: Ranking) -> Table:
