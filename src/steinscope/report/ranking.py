@@ -90,7 +90,7 @@ def _table(ranking: Ranking) -> Table:
                 Cell.of(None) if is_best else Cell(f"{row['best_is_better']:.3f}", row["best_is_better"]),
             ]
         )
-    columns = ("Rank", "Model", "LSD", "s.e.", "Fisher divergence ≥", "Difference", "s.e. of it", "P(best is better)")
+    columns = ("Rank", "Model", "LSD", "s.e.", "Fisher ≥", "Difference", "± s.e.", "P(best is better)")
     return Table("Models, the best first", columns, rows, frozenset({1}))
 
 
