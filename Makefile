@@ -3,13 +3,21 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test browser lint bench clean
 
 demo: $(STAMP)
 	$(BIN)/steinscope demo
 
-test: $(STAMP)
+test: $(STAMP) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+# The reports are tested in Chromium. It is installed where that is allowed; elsewhere those tests say that they are skipped.
+browser:
+	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium chromium-driver >/dev/null \
+			|| echo "chromium could not be installed: the tests of reports in a browser are skipped"; \
+	else echo "there is no chromium, and no leave to install it: the tests of reports in a browser are skipped"; fi
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -10,14 +10,30 @@ def run(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-def test_help_names_the_commands():
-    output = run("--help").stdout
-    assert "demo" in output and "reproduce" in output
+def test_help_names_the_commands(command):
+    output = command("--help").out
+    assert all(name in output for name in ("test", "compare", "train", "sample", "demo", "reproduce", "data"))
 
 
-def test_help_does_not_import_torch():
-    code = "import sys, steinscope.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+@pytest.mark.parametrize("name", ["test", "compare", "train", "sample"])
+def test_help_has_examples(command, name):
+    output = command(name, "--help").out
+    assert "Examples" in output and output.count(f"steinscope {name} ") >= 3
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["test", "--help"], ["train", "--help"], ["--version"]])
+def test_help_does_not_import_torch(arguments):
+    code = (
+        "import sys\nfrom steinscope.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit:\n    sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_a_wrong_command_names_the_right_ones(command):
+    done = command("tset", "x.npy")
+    assert done.code == 2 and done.out == "" and "steinscope: Unknown command" in done.err and "test" in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 def test_the_demo_prints_a_table_and_draws_a_figure(tmp_path):

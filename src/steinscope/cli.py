@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from steinscope import __version__
+from steinscope.commands.fit import compare, test
+from steinscope.commands.runs import sample, train
 from steinscope.errors import DownloadError, InputError, NonFiniteError
 
 __all__ = ["app", "main"]
@@ -20,7 +22,12 @@ app = App(
     help="Tell whether an unnormalised density fits data, by learning the Stein discrepancy.",
     version=__version__,
     default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,
 )
+app.command(test)
+app.command(compare)
+app.command(train)
+app.command(sample)
 
 
 @app.command
@@ -109,10 +116,21 @@ def data(name: Literal["mnist", "fashion-mnist"], /, *, out: Path | None = None,
     print(download(name, out, source=source))
 
 
-def main() -> None:
-    """Run the command. Bad input is one line on the standard error and exit status 2."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command. Bad input is one line on the standard error and exit status 2.
+
+    Arguments:
+        arguments: What follows the name of the command; by default what the process was started with.
+    """
     try:
-        app()
+        tokens = sys.argv[1:] if arguments is None else arguments
+        sys.exit(app(tokens, print_error=False, exit_on_error=False, result_action="return_value") or 0)
+    except UnusedCliTokensError as error:
+        print(f"steinscope: unexpected {' '.join(error.unused_tokens or ())}; see --help", file=sys.stderr)
+        sys.exit(2)
+    except CycloptsError as error:
+        print(f"steinscope: {error}", file=sys.stderr)
+        sys.exit(2)
     except InputError as error:
         print(f"steinscope: {error}", file=sys.stderr)
         sys.exit(2)

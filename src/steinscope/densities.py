@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from steinscope.arrays import Rows, check_rows, read_rows, row_blocks, temporary_rows
 from steinscope.errors import InputError
 
-__all__ = ["Density", "as_density", "differentiable_score", "from_energy", "from_log_prob", "from_score", "score_rows"]
+__all__ = [
+    "Density",
+    "as_density",
+    "differentiable_score",
+    "from_energy",
+    "from_log_prob",
+    "from_score",
+    "placement",
+    "score_rows",
+]
 
 # Both batch sizes keep the arrays of one batch within the processor's cache or a few of them in memory.
 _SCORE_BATCH_BYTES = 2**24
@@ -224,7 +233,7 @@ def score_rows(
         _check_some_nonzero(_any_nonzero(scores), name, len(x))
         return scores
     density = as_density(model)
-    model_dtype, model_device = _placement(model, dtype, device)
+    model_dtype, model_device = placement(model, dtype, device)
     scores: Rows = (
         temporary_rows(x.shape, dtype) if isinstance(x, np.memmap) else torch.empty(x.shape, dtype=dtype, device=device)
     )
@@ -261,7 +270,7 @@ def score_rows(
     return scores
 
 
-def _placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[torch.dtype, torch.device]:
+def placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[torch.dtype, torch.device]:
     """Where and in which type the model computes: as its parameters do, otherwise as x."""
     if isinstance(model, nn.Module):
         for tensor in [*model.parameters(), *model.buffers()]:

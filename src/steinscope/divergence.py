@@ -17,7 +17,7 @@ from torch import Tensor
 from steinscope.errors import InputError
 from steinscope.randomness import default_generator, normal_rows, uniform_rows
 
-__all__ = ["exact", "hutchinson", "value_and_exact", "value_and_hutchinson"]
+__all__ = ["exact", "hutchinson", "value_and_diagonal", "value_and_exact", "value_and_hutchinson"]
 
 Map = Callable[[Tensor], Tensor]
 Noise = Literal["gaussian", "rademacher"]
@@ -74,12 +74,20 @@ def value_and_exact(
     fn: Map, x: Float[Tensor, "n *shape"], *, chunk: int = 16
 ) -> tuple[Float[Tensor, "n *shape"], Float[Tensor, " n"]]:
     """`fn(x)` and its exact divergence, for the price of the divergence."""
+    value, diagonal = value_and_diagonal(fn, x, chunk=chunk)
+    return value, diagonal.flatten(1).sum(1)
+
+
+def value_and_diagonal(
+    fn: Map, x: Float[Tensor, "n *shape"], *, chunk: int = 16
+) -> tuple[Float[Tensor, "n *shape"], Float[Tensor, "n *shape"]]:
+    r"""`fn(x)` and the diagonal of its Jacobian, $\partial f_i / \partial x_i$ for each coordinate."""
     keep_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         value = _checked_value(fn, x)
         size = x[0].numel()
-        divergence = value.new_zeros(len(x))
+        parts = []
         if value.requires_grad:
             for start in range(0, size, chunk):
                 index = torch.arange(start, min(start + chunk, size), device=x.device)
@@ -95,11 +103,11 @@ def value_and_exact(
                     allow_unused=True,
                 )
                 if rows is not None:
-                    diagonal = rows.flatten(2).gather(2, index[:, None, None].expand(-1, len(x), 1))
-                    divergence = divergence + diagonal.sum((0, 2))
+                    parts.append(rows.flatten(2).gather(2, index[:, None, None].expand(-1, len(x), 1))[..., 0])
+        diagonal = torch.cat(parts).T.reshape(x.shape) if parts else torch.zeros_like(value)
     if not keep_graph:
-        value, divergence = value.detach(), divergence.detach()
-    return value, divergence
+        value, diagonal = value.detach(), diagonal.detach()
+    return value, diagonal
 
 
 def value_and_hutchinson(

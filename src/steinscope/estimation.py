@@ -15,6 +15,7 @@ from steinscope.arrays import Points, check_rows, rows_dtype
 from steinscope.critics import MLP, Critic, Mean, Preconditioned, as_critic
 from steinscope.densities import score_rows
 from steinscope.errors import InputError
+from steinscope.explanation import Explanation, Recipe, explain_held_out
 from steinscope.fitting import History, Select, default_lr, evaluate, fit_points
 from steinscope.randomness import Seed, make_generator
 from steinscope.stein import PenalisedLSD, mean_and_std
@@ -46,6 +47,7 @@ class Estimate:
         n_train: How many points trained each critic.
         n_validation: How many points chose among the critics along the way.
         n_test: How many points were held out for `value`.
+        recipe: How `explain` works; see `steinscope.explanation.Recipe`.
     """
 
     value: float
@@ -60,6 +62,15 @@ class Estimate:
     n_train: int
     n_validation: int
     n_test: int
+    recipe: Recipe = field(default_factory=Recipe, repr=False, compare=False)
+
+    def explain(self, worst: int = 10) -> Explanation:
+        """Which coordinates and points the discrepancy comes from, as critics see it that have not seen the points.
+
+        Arguments:
+            worst: How many of the worst points to list.
+        """
+        return self.recipe(worst)
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers and lists, ready for JSON. The critic is left out."""
@@ -234,6 +245,7 @@ def estimate_points(
     value, std = mean_and_std(all_values)
     bound, bound_std = mean_and_std(torch.cat(bounds))
     train, validation, _ = parts[0]
+    name = type(critics[0]).__name__
     return Estimate(
         value=value,
         stderr=std / math.sqrt(n_test),
@@ -247,6 +259,11 @@ def estimate_points(
         n_train=len(train),
         n_validation=len(validation),
         n_test=n_test,
+        recipe=Recipe(
+            lambda worst, position: explain_held_out(
+                points, list(zip(held_out, critics, strict=True)), name, worst, "discrepancy", False
+            )
+        ),
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steinscope.divergence import value_and_exact
+from steinscope.divergence import value_and_diagonal, value_and_exact
 from steinscope.errors import InputError
 from steinscope.randomness import Seed, make_generator
 
@@ -36,6 +36,10 @@ class FeatureMap(nn.Module, ABC):
     def value_and_divergence(self, x: Batch, weights: Weights) -> tuple[Batch, Float[Tensor, " n"]]:
         """Value and divergence of the map x ↦ W φ(x) at each point."""
         return value_and_exact(lambda points: self(points) @ weights.T, x)
+
+    def value_and_diagonal(self, x: Batch, weights: Weights) -> tuple[Batch, Batch]:
+        """Value of the map x ↦ W φ(x) and the diagonal of its Jacobian at each point."""
+        return value_and_diagonal(lambda points: self(points) @ weights.T, x)
 
     def sum_jacobian(self, x: Batch) -> tuple[FeatureRows, Weights]:
         """The features, and the sum over the points of ∂φ_k / ∂x_i, as a (d, K) matrix."""
@@ -118,6 +122,11 @@ class RandomCosines(FeatureMap):
         """Value and divergence of x ↦ W φ(x); the divergence is φ′(x) · diag(Ω W)."""
         features, derivatives = self._features_and_derivatives(x)
         return features @ weights.T, derivatives @ (self.frequencies * weights.T).sum(1)
+
+    def value_and_diagonal(self, x: Batch, weights: Weights) -> tuple[Batch, Batch]:
+        """Value of x ↦ W φ(x) and the diagonal of its Jacobian, φ′(x) (Ω ∘ Wᵀ)."""
+        features, derivatives = self._features_and_derivatives(x)
+        return features @ weights.T, derivatives @ (self.frequencies * weights.T)
 
     def sum_jacobian(self, x: Batch) -> tuple[FeatureRows, Weights]:
         """The features, and the sum of their derivatives."""

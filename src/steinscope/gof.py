@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from steinscope.arrays import Points
 from steinscope.critics import MLP, Critic
 from steinscope.errors import InputError
 from steinscope.estimation import make_points
+from steinscope.explanation import Explanation, Recipe, Tally, explain_held_out
 from steinscope.features import AnyFeatures, FeatureMap
 from steinscope.fitting import evaluate, fit_points
 from steinscope.portfolio import CriticLearner, FeatureLearner, Learner, LinearLearner, MeanLearner, SparseLearner
@@ -100,9 +101,7 @@ def gof_test(
     pvalue = min(1.0, 2 * float(np.mean([result.pvalue for result in results])))
     middle = sorted(results, key=lambda result: result.statistic)[repeats // 2]
     note = f"p is twice the mean of {repeats} random orders; critics and blocks are those of the middle one"
-    return TestResult(
-        middle.statistic, pvalue, alpha, middle.method, middle.n, middle.dim, middle.critics, middle.findings, (note,)
-    )
+    return replace(middle, pvalue=pvalue, notes=(note,))
 
 
 def _check_critics(critics: str | Sequence[str | Critic], model: Any, n: int) -> list[str | Critic]:
@@ -181,15 +180,43 @@ def _prequential_test(
         results,
         findings,
         tuple(notes),
+        Recipe(
+            lambda worst, position: _explain(
+                points, model, [*cheap, *dear][position], parts, seed, results[position].z, worst
+            )
+        ),
     )
 
 
-def _run_blocks(points: Points, parts: Sequence[Tensor], learners: list[Learner]) -> np.ndarray:
+def _explain(
+    points: Points, model: Any, critic: str | Critic, parts: Sequence[Tensor], seed: int, expected_z: float, worst: int
+) -> Explanation:
+    """Go through the blocks again with one critic, and add up what coordinates and points contribute to its z-score."""
+    learner, tally = _make_learner(critic, model, seed), Tally(points.dim, worst)
+
+    def watch(index: Tensor, x: Tensor, score: Tensor, factor: np.ndarray) -> None:
+        tally.add(index, x, score, learner.field, float(factor[0]))
+
+    z = float(_combine(_run_blocks(points, parts, [learner], watch), parts).z[0])
+    if not math.isclose(z, expected_z, rel_tol=1e-3, abs_tol=1e-2):
+        raise InputError("explain: x or the model has changed since the test; test again")
+    learner.refit()
+    return tally.finish(
+        learner.name, "z-score", lambda values: float(np.linalg.norm(values)), learner.field, points.dtype
+    )
+
+
+def _run_blocks(
+    points: Points,
+    parts: Sequence[Tensor],
+    learners: list[Learner],
+    watch: Callable[[Tensor, Tensor, Tensor, np.ndarray], None] | None = None,
+) -> np.ndarray:
     """Show the blocks to the learners, one after the other, and return the weighted Stein values, learner by point.
 
     The first block has no values. Those of a block are weighted by √(points before it) over the scale that its critic
     had on the block before. Both are known before the block is looked at, so the weighted values are martingale
-    differences where the model is right.
+    differences where the model is right. `watch` is given the rows of each tested batch, the batch and its weights.
     """
     values: list[np.ndarray] = []
     factor, before = np.zeros(len(learners)), 0
@@ -201,6 +228,8 @@ def _run_blocks(points: Points, parts: Sequence[Tensor], learners: list[Learner]
                     learner.begin(x, score)
             if number > 0:
                 values.append(_stein_values(learners, x, score) * factor[:, None])
+                if watch is not None:
+                    watch(part[start : start + _BATCH_ROWS], x, score, factor)
             for learner in learners:
                 learner.observe(x, score)
         before += len(part)
@@ -303,4 +332,9 @@ def _split_test(points: Points, alpha: float, seed: int, progress: bool | None) 
         points.dim,
         (critic,),
         notes=(_ORDER_NOTE,),
+        recipe=Recipe(
+            lambda worst, position: explain_held_out(
+                points, [(order[-n_test:], fit.critic)], "mlp", worst, "z-score", True
+            )
+        ),
     )

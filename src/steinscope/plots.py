@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from steinscope.comparison import Ranking
     from steinscope.estimation import Estimate
+    from steinscope.explanation import Explanation
     from steinscope.fitting import History
     from steinscope.results import TestResult
     from steinscope.training import TrainResult
@@ -25,6 +26,7 @@ __all__ = [
     "COLOURS",
     "new_figure",
     "plot_estimate",
+    "plot_explanation",
     "plot_history",
     "plot_normal_quantiles",
     "plot_ranking",
@@ -100,6 +102,25 @@ def plot_test(result: TestResult, ax: Any = None) -> Figure:
     ax.set(xlabel="block", ylabel="z-score", title=f"p = {result.pvalue:.3g}")
     if result.critics:
         ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def plot_explanation(explanation: Explanation, ax: Any = None, most: int = 20) -> Figure:
+    """What the coordinates contribute, with 95% intervals, the largest contribution on top."""
+    order = explanation.order[:most]
+    if ax is None:
+        figure, ((ax,),) = new_figure(1, 1, width=5.0, height=max(1.8, 0.9 + 0.25 * len(order)))
+    else:
+        figure = ax.figure
+    position = np.arange(len(order))
+    error = explanation.intervals()[order, 1] - explanation.coordinates[order]
+    ax.errorbar(
+        explanation.coordinates[order], position, xerr=error, fmt="o", markersize=4, color=COLOURS["train"], capsize=2
+    )
+    ax.axvline(0.0, color=COLOURS["truth"], linewidth=1)
+    ax.set(xlabel=f"contribution to the {explanation.quantity} {explanation.total:.3g} of {explanation.critic}")
+    ax.set_yticks(position, [f"x[{i}]" for i in order])
+    ax.set_ylim(len(order) - 0.5, -0.5)
     return figure
 
 

@@ -42,6 +42,10 @@ class Learner(Protocol):
         """The Stein values of points under the critic of the blocks before."""
         ...
 
+    def field(self, x: Batch) -> tuple[Batch, Batch]:
+        """That critic at points, and the diagonal of its Jacobian."""
+        ...
+
     def observe(self, x: Batch, score: Batch) -> None:
         """Take in points of the present block. The critic does not change yet."""
         ...
@@ -62,6 +66,9 @@ class MeanLearner:
 
     def values(self, x: Batch, score: Batch) -> PerPoint:
         return score @ self.offset
+
+    def field(self, x: Batch) -> tuple[Batch, Batch]:
+        return self.offset.expand_as(x), torch.zeros_like(x)
 
     def observe(self, x: Batch, score: Batch) -> None:
         self.total += score.sum(0)
@@ -89,6 +96,10 @@ class LinearLearner:
     def values(self, x: Batch, score: Batch) -> PerPoint:
         f = torch.addmm(self.offset, x - self.centre, self.matrix.T)
         return torch.linalg.vecdot(score, f) + self.matrix.trace()
+
+    def field(self, x: Batch) -> tuple[Batch, Batch]:
+        f = torch.addmm(self.offset, x - self.centre, self.matrix.T)
+        return f, self.matrix.diagonal().expand_as(x)
 
     def observe(self, x: Batch, score: Batch) -> None:
         self.products.addmm_(score.T, x - self.centre)
@@ -150,14 +161,23 @@ class SparseLearner:
         torch.mul(features[..., 1::2, :], -rate, out=slopes[..., 2::2, :])
         return slopes
 
-    def values(self, x: Batch, score: Batch) -> PerPoint:
+    def _terms(self, x: Batch) -> tuple[Tensor, Tensor]:
+        """The kept functions at each point, and their derivatives where they act on their own coordinate."""
         output, function, coordinate = self._entries()
         u = (x[:, coordinate] - self.centre[coordinate]) / self.spread[coordinate]
         rate, phase, is_linear = self.rate[function], self.phase[function], function == 0
         angle = rate * u + phase
-        terms = torch.where(is_linear, u, torch.sin(angle)).mul_(score[:, output])
         slopes = torch.where(is_linear, 1.0, rate * torch.cos(angle)).div_(self.spread[coordinate])
-        return torch.addcmul(terms, slopes, (output == coordinate).to(x.dtype)) @ self.coefficients
+        return torch.where(is_linear, u, torch.sin(angle)), slopes.mul_((output == coordinate).to(x.dtype))
+
+    def values(self, x: Batch, score: Batch) -> PerPoint:
+        terms, slopes = self._terms(x)
+        return slopes.addcmul_(terms, score[:, self._entries()[0]]) @ self.coefficients
+
+    def field(self, x: Batch) -> tuple[Batch, Batch]:
+        output = self._entries()[0]
+        f, diagonal = (torch.zeros_like(x).index_add_(1, output, part * self.coefficients) for part in self._terms(x))
+        return f, diagonal
 
     def observe(self, x: Batch, score: Batch) -> None:
         features = self._features(x)
@@ -276,6 +296,11 @@ class FeatureLearner:
         return torch.linalg.vecdot(score, f) + divergence
 
     @torch.no_grad()
+    def field(self, x: Batch) -> tuple[Batch, Batch]:
+        assert self.feature_map is not None
+        return self.feature_map.value_and_diagonal(x, self.weights)
+
+    @torch.no_grad()
     def observe(self, x: Batch, score: Batch) -> None:
         assert self.feature_map is not None
         features, jacobian = self.feature_map.sum_jacobian(x)
@@ -341,6 +366,11 @@ class CriticLearner:
     def values(self, x: Batch, score: Batch) -> PerPoint:
         assert self.critic is not None
         return self.critic.eval().stein(x, score, self.generator)[0]
+
+    @torch.no_grad()
+    def field(self, x: Batch) -> tuple[Batch, Batch]:
+        assert self.critic is not None
+        return self.critic.eval().value_and_diagonal(x)
 
     def observe(self, x: Batch, score: Batch) -> None:
         self.kept.insert(0, (x, score))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-__all__ = ["CriticResult", "Finding", "TestResult"]
+from steinscope.errors import InputError
+
+if TYPE_CHECKING:
+    from steinscope.explanation import Explanation
+
+__all__ = ["CriticResult", "Finding", "TestResult", "one_for_each_pair"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class TestResult:
         critics: Critic by critic, for learned tests.
         findings: What the sparse critic found, strongest first, where it looked.
         notes: What a reader should know about this result.
+        recipe: How `explain` works, for learned tests; see `steinscope.explanation.Recipe`.
     """
 
     __test__: ClassVar[bool] = False
@@ -87,6 +93,7 @@ class TestResult:
     critics: tuple[CriticResult, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    recipe: Any = field(default=None, repr=False, compare=False)
 
     @property
     def rejected(self) -> bool:
@@ -101,10 +108,29 @@ class TestResult:
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists, ready for JSON."""
         result = {**asdict(self), "rejected": self.rejected}
+        del result["recipe"]
         for critic in result["critics"]:
             for name in ("block_n", "block_z", "block_weight"):
                 critic[name] = critic[name].tolist()
         return result
+
+    def explain(self, worst: int = 10, critic: str | None = None) -> Explanation:
+        """Which coordinates and points the misfit comes from, as a critic sees it that has not seen the points.
+
+        The blocks are gone through again with that critic alone, so this takes about as long as its part of the test.
+
+        Arguments:
+            worst: How many of the worst points to list.
+            critic: The name of the critic; by default the strongest.
+        """
+        names = [result.name for result in self.critics]
+        if self.recipe is None:
+            raise InputError(f"explain: {self.method} has no critic that could be explained; gof_test has")
+        if critic is None:
+            return self.recipe(worst, int(np.argmax([result.z for result in self.critics])))
+        if critic not in names:
+            raise InputError(f"critic: expected one of {', '.join(names)}, which were run, got {critic!r}")
+        return self.recipe(worst, names.index(critic))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the z-scores of critics and blocks; returns the matplotlib figure."""
@@ -122,11 +148,11 @@ class TestResult:
             lines.append("critics: " + ", ".join(f"{critic.name} z = {critic.z:.2f}" for critic in self.critics))
         if self.rejected and self.strongest is not None:
             lines.append(f"found by: {self.strongest.name}")
-        lines += [f"  {finding}" for finding in _one_for_each_pair(self.findings)[:5]] if self.rejected else []
+        lines += [f"  {finding}" for finding in one_for_each_pair(self.findings)[:5]] if self.rejected else []
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def _one_for_each_pair(findings: tuple[Finding, ...]) -> list[Finding]:
+def one_for_each_pair(findings: tuple[Finding, ...]) -> list[Finding]:
     """One finding for each pair of coordinates, strongest pair first: that of u itself if it is there."""
     pairs: dict[frozenset[int], Finding] = {}
     for finding in findings:

@@ -1,0 +1,141 @@
+"""From what is typed on the command line to arrays and models."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+
+from steinscope.data.tables import read_table
+from steinscope.errors import InputError
+
+__all__ = ["Flag", "load_model", "named", "read_points", "read_scores"]
+
+Flag = Annotated[bool, Parameter(show_default=False)]
+
+
+def read_points(source: str, name: str = "x") -> np.ndarray:
+    """Points from a file, with at least one row. Their values are checked later, by what uses them."""
+    points = read_table(source, name)
+    if points.size == 0:
+        raise InputError(f"{name}: {source} has shape {points.shape}, expected at least one row and one column")
+    return points
+
+
+def read_scores(source: str, x: np.ndarray, name: str) -> np.ndarray:
+    """Scores from a file, of the shape of the points. Their values are checked later, by what uses them."""
+    scores = read_points(source, name)
+    if scores.shape != x.shape:
+        raise InputError(
+            f"{name}: {source} has shape {scores.shape}, expected that of x, {x.shape}: one score for each coordinate "
+            "of each point"
+        )
+    return scores
+
+
+def named(option: str, sources: Iterable[str]) -> dict[str, str]:
+    """Sources by their names: `name=source`, or a source that names itself.
+
+    Example:
+        >>> named("score", ["a=scores.npy", "other.npy"])
+        {'a': 'scores.npy', 'other': 'other.npy'}
+    """
+    found: dict[str, str] = {}
+    for source in sources:
+        name, equals, rest = source.partition("=")
+        if not equals or Path(source).exists():
+            name, rest = _own_name(source), source
+        if not name or not rest:
+            raise InputError(f"{option}: expected NAME=SOURCE or SOURCE, got {source!r}")
+        if name in found:
+            raise InputError(f"{option}: two models are named {name!r}; give names as NAME=SOURCE")
+        found[name] = rest
+    return found
+
+
+def _own_name(source: str) -> str:
+    """The name of a file without its suffix, or of an object in a module."""
+    if ":" in source and not Path(source).exists():
+        return source.rpartition(":")[2]
+    return Path(source).name if Path(source).is_dir() else Path(source).stem
+
+
+def load_model(source: str, x: np.ndarray, name: str = "model") -> Any:
+    """A model by its name `package.module:object`, or from the directory of a run of `steinscope train`.
+
+    Arguments:
+        source: What the user typed. Modules of the current directory can be named.
+        x: The points. The model is tried at the first of them.
+        name: What the user calls it, for messages.
+    """
+    if Path(source).is_dir():
+        from steinscope.runs import load_run
+
+        run = load_run(source, name)
+        if x.shape[1:] != run.shape:
+            raise InputError(
+                f"{name}: {source} was trained on points of shape {run.shape}, those of x are {x.shape[1:]}"
+            )
+        return run.model
+    model = _find_object(source, name)
+    _try_out(model, x, name)
+    return model
+
+
+def _try_out(model: Any, x: np.ndarray, name: str) -> None:
+    """Code of the user's own can fail in any way. Better at once, and in one line."""
+    import torch
+
+    from steinscope.arrays import check_rows, read_rows, rows_dtype
+    from steinscope.densities import as_density, placement
+
+    rows, density = check_rows(np.array(x[:2]), "x"), as_density(model)
+    dtype, device = placement(model, rows_dtype(rows), torch.device("cpu"))
+    try:
+        density.score(read_rows(rows, slice(None), dtype=dtype, device=device))
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{name}: its score fails at the first points of x: {_one_line(error)}") from error
+
+
+def _find_object(source: str, name: str) -> Any:
+    module_name, colon, path = source.partition(":")
+    is_name = all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")])
+    if not colon or not is_name:
+        raise InputError(
+            f"{name}: expected package.module:object or the directory of a run of steinscope train, got {source!r}"
+        )
+    value: Any = _import(module_name, source, name)
+    for part in path.split("."):
+        if not hasattr(value, part):
+            raise InputError(f"{name}: {module_name} has no {path!r}")
+        value = getattr(value, part)
+    if isinstance(value, type):
+        raise InputError(f"{name}: {source} is a class, expected an object: make one in {module_name} and name that")
+    return value
+
+
+def _import(module_name: str, source: str, name: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise InputError(f"{name}: there is no module {module_name} here or among the installed ones") from None
+        raise InputError(f"{name}: {module_name} cannot be imported: {error}") from None
+    except Exception as error:
+        raise InputError(f"{name}: {module_name} cannot be imported: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    reason = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {reason[0]}" if reason else type(error).__name__

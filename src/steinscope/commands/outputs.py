@@ -1,0 +1,64 @@
+"""What commands print and write."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from steinscope.errors import InputError
+from steinscope.files import write_file
+
+__all__ = ["check_output", "json_text", "write_csv", "write_output"]
+
+
+def check_output(path: Path | None, option: str, suffix: str) -> None:
+    """Say before the work starts that a file could not be written after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(f"{option}: {path} is a directory, expected the name of a {suffix} file")
+    if path.suffix.lower() != suffix:
+        raise InputError(f"{option}: expected a name that ends in {suffix}, got {path.name}")
+    for parent in path.parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise InputError(f"{option}: {parent} is a file, so {path} cannot be written")
+            return
+
+
+def write_output(path: Path, content: str | bytes, option: str) -> None:
+    """Write a file as a whole or not at all. Its directory is made if it is not there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, content if isinstance(content, bytes) else content.encode())
+    except OSError as error:
+        raise InputError(f"{option}: cannot write {path}: {error.strerror or error}") from None
+
+
+def json_text(value: Any) -> str:
+    """`value` as JSON, in which a number that is not finite is null."""
+    return json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], option: str) -> None:
+    """Write rows as CSV, with a line of names above."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_output(path, text.getvalue(), option)

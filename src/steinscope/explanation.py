@@ -1,0 +1,282 @@
+r"""Which coordinates and which points a misfit comes from.
+
+The Stein value of a point is a sum over coordinates of $s_i f_i + \partial_i f_i$, and each term has mean zero where
+the model is right. So the terms of points that the critic has not seen say which coordinates and which points speak
+against the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from steinscope.arrays import Points
+from steinscope.critics import Critic
+from steinscope.errors import InputError
+
+__all__ = ["Explanation", "Recipe", "Tally", "WorstPoint", "explain_held_out"]
+
+_CONTRIBUTION_ROWS = 1024
+_SAMPLE_ROWS = 500
+
+Field = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""The values of a critic at points (n, d), and the diagonal of its Jacobian."""
+
+
+@dataclass(frozen=True)
+class WorstPoint:
+    """A point that speaks against the model.
+
+    Arguments:
+        index: Its row in x.
+        contribution: What it adds to the total.
+        x: Its coordinates.
+        coordinates: What each of its coordinates adds.
+    """
+
+    index: int
+    contribution: float
+    x: np.ndarray = field(repr=False)
+    coordinates: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    r"""What coordinates and points contribute to a total: the z-score of a critic, or a discrepancy.
+
+    Every point is looked at by a critic that has not seen it. Contributions of coordinates add up to the total, and so
+    do those of points. Where the model is right each has mean zero.
+
+    Arguments:
+        critic: The critic.
+        quantity: What the total is.
+        total: The sum of all contributions.
+        coordinates: What each coordinate contributes: the sum of its weighted terms $s_i f_i + \partial_i f_i$.
+        stderr: The standard error of each of them.
+        points: What each point contributes.
+        index: Which row of x each of them is.
+        worst: The points that contribute most, in descending order.
+        sample: Some of the points, for a look at them.
+        critic_at: The critic as a function from points (n, d) to vectors; that of a prequential test is made from all
+            points.
+    """
+
+    critic: str
+    quantity: str
+    total: float
+    coordinates: np.ndarray = field(repr=False)
+    stderr: np.ndarray = field(repr=False)
+    points: np.ndarray = field(repr=False)
+    index: np.ndarray = field(repr=False)
+    worst: tuple[WorstPoint, ...] = field(repr=False)
+    sample: np.ndarray = field(repr=False)
+    critic_at: Callable[[np.ndarray], np.ndarray] = field(repr=False, compare=False)
+
+    @property
+    def order(self) -> np.ndarray:
+        """The coordinates in the order of their contributions, the largest first."""
+        return np.argsort(-self.coordinates, kind="stable")
+
+    def intervals(self, level: float = 0.95) -> np.ndarray:
+        """The two-sided confidence interval of each coordinate's contribution, as rows (low, high)."""
+        if not 0 < level < 1:
+            raise InputError(f"level: expected a number between 0 and 1, got {level}")
+        half = float(torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))) * self.stderr
+        return np.stack([self.coordinates - half, self.coordinates + half], 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings and lists, ready for JSON. The contributions of single points are those of the worst."""
+        return {
+            "critic": self.critic,
+            "quantity": self.quantity,
+            "total": self.total,
+            "coordinates": self.coordinates.tolist(),
+            "stderr": self.stderr.tolist(),
+            "worst": [
+                {"index": point.index, "contribution": point.contribution, "x": point.x.tolist()}
+                for point in self.worst
+            ],
+        }
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the contributions of the coordinates with 95% intervals; returns the matplotlib figure."""
+        from steinscope.plots import plot_explanation
+
+        return plot_explanation(self, ax)
+
+    def __str__(self) -> str:
+        lines = [
+            f"Contributions to the {self.quantity} {self.total:.4g} of the critic {self.critic}, "
+            f"{len(self.points)} points",
+            "",
+            f"{'coordinate':<12}{'contribution':>12}  95% interval",
+        ]
+        intervals = self.intervals()
+        for i in self.order[:5]:
+            low, high = intervals[i]
+            lines.append(f"{f'x[{i}]':<12}{self.coordinates[i]:>12.4g}  {low:.4g} to {high:.4g}")
+        lines += ["", f"{'point':<12}{'contribution':>12}  mostly by"]
+        for point in self.worst[:5]:
+            i = int(point.coordinates.argmax())
+            lines.append(f"{f'row {point.index}':<12}{point.contribution:>12.4g}  x[{i}] = {point.x[i]:.4g}")
+        return "\n".join(lines)
+
+
+class Tally:
+    """Adds up contributions batch by batch. It keeps sums over points, one number for each point, and the worst points.
+
+    Arguments:
+        dim: The number of coordinates.
+        worst: How many of the worst points to keep.
+    """
+
+    def __init__(self, dim: int, worst: int) -> None:
+        if isinstance(worst, bool) or worst < 0:
+            raise InputError(f"worst: expected a number of points from 0 on, got {worst!r}")
+        self.count_worst = worst
+        self.sums, self.squares = np.zeros(dim), np.zeros(dim)
+        self.values: list[np.ndarray] = []
+        self.index: list[np.ndarray] = []
+        self.worst: list[WorstPoint] = []
+        self.sample: list[np.ndarray] = []
+
+    def add(
+        self,
+        index: Tensor,
+        x: Float[Tensor, "n d"],
+        score: Float[Tensor, "n d"],
+        critic: Field,
+        weight: float = 1.0,
+    ) -> None:
+        """Add the contributions s_i f_i + ∂_i f_i of points, times a weight."""
+        for start in range(0, len(x), _CONTRIBUTION_ROWS):
+            rows = slice(start, start + _CONTRIBUTION_ROWS)
+            with torch.no_grad():
+                f, slopes = critic(x[rows])
+                terms = torch.addcmul(slopes, score[rows], f).double().cpu().numpy() * weight
+            self._add(index[rows].cpu().numpy(), x[rows].detach().cpu().numpy(), terms)
+
+    def _add(self, index: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
+        values = terms.sum(1)
+        self.sums += terms.sum(0)
+        self.squares += np.square(terms).sum(0)
+        self.values.append(values)
+        self.index.append(index)
+        if sum(map(len, self.sample)) < _SAMPLE_ROWS:
+            self.sample.append(x[:_SAMPLE_ROWS].copy())
+        largest = np.argsort(-values, kind="stable")[: self.count_worst]
+        new = [WorstPoint(int(index[i]), float(values[i]), x[i].copy(), terms[i].copy()) for i in largest]
+        self.worst = sorted([*self.worst, *new], key=lambda point: -point.contribution)[: self.count_worst]
+
+    def finish(
+        self, critic: str, quantity: str, scale: Callable[[np.ndarray], float], final: Field, dtype: torch.dtype
+    ) -> Explanation:
+        """The explanation, with everything divided by `scale` of the contributions of the points.
+
+        Arguments:
+            critic: The name of the critic.
+            quantity: What the total is.
+            scale: From what each point adds to what all of it is divided by.
+            final: The critic to draw.
+            dtype: The floating type that it takes.
+        """
+        values = np.concatenate(self.values)
+        divisor, n = scale(values) or 1.0, len(values)
+
+        def as_function(x: np.ndarray) -> np.ndarray:
+            with torch.no_grad():
+                return final(torch.as_tensor(x, dtype=dtype))[0].double().cpu().numpy()
+
+        # The variance of a sum of n independent terms, from the terms.
+        variance = np.maximum(self.squares - np.square(self.sums) / n, 0.0) * n / max(1, n - 1)
+        return Explanation(
+            critic,
+            quantity,
+            float(values.sum() / divisor),
+            self.sums / divisor,
+            np.sqrt(variance) / divisor,
+            values / divisor,
+            np.concatenate(self.index),
+            tuple(
+                WorstPoint(point.index, point.contribution / divisor, point.x, point.coordinates / divisor)
+                for point in self.worst
+            ),
+            np.concatenate(self.sample)[:_SAMPLE_ROWS],
+            as_function,
+        )
+
+
+def explain_held_out(
+    points: Points, parts: list[tuple[Tensor, Critic]], critic: str, worst: int, quantity: str, is_test: bool
+) -> Explanation:
+    """Explain a mean Stein value over held-out points, or its z-score.
+
+    Arguments:
+        points: All points.
+        parts: Held-out rows, and the critic that has not seen them.
+        critic: The name of the critic.
+        worst: How many of the worst points to keep.
+        quantity: What the total is.
+        is_test: Whether the total is the z-score √n · mean / std, and not the mean.
+    """
+    tally = Tally(points.dim, worst)
+    for index, part_critic in parts:
+        for rows, x, score in _flat_batches(points, index):
+            tally.add(rows, x, score, _shaped(part_critic, points.x.shape[1:]))
+
+    def scale(values: np.ndarray) -> float:
+        return math.sqrt(len(values)) * float(values.std(ddof=1)) if is_test else float(len(values))
+
+    fields = [_shaped(part_critic, points.x.shape[1:]) for _, part_critic in parts]
+
+    def final(x: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = [one(x) for one in fields]
+        return torch.stack([f for f, _ in pairs]).mean(0), torch.stack([slopes for _, slopes in pairs]).mean(0)
+
+    return tally.finish(critic, quantity, scale, final, points.dtype)
+
+
+def _flat_batches(points: Points, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    for rows in index.split(_CONTRIBUTION_ROWS):
+        x, score = (part.reshape(len(part), -1) for part in points.take(rows))
+        yield rows, x, score
+
+
+def _shaped(critic: Critic, shape: tuple[int, ...]) -> Field:
+    """A critic of points of some shape, as a field on flat points."""
+
+    def flat(x: Tensor) -> tuple[Tensor, Tensor]:
+        f, slopes = critic.eval().value_and_diagonal(x.reshape(len(x), *shape))
+        return f.reshape(len(x), -1), slopes.reshape(len(x), -1)
+
+    return flat
+
+
+class Recipe:
+    """How to explain a result, with references to the points. Pickling leaves them out, and so does copying to a dict.
+
+    Arguments:
+        explain: Makes the explanation, from how many of the worst points to keep and the position of the critic.
+    """
+
+    def __init__(self, explain: Callable[[int, int], Explanation] | None = None) -> None:
+        self._explain = explain
+
+    def __call__(self, worst: int, position: int = 0) -> Explanation:
+        """Make the explanation."""
+        if self._explain is None:
+            raise InputError("explain: a result that was saved and loaded has no points left to explain")
+        return self._explain(worst, position)
+
+    def __reduce__(self) -> tuple[type[Recipe], tuple[()]]:
+        return Recipe, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Recipe:
+        return self

@@ -1,0 +1,7 @@
+"""Reports: one HTML file with everything in it, for a test, a ranking or a training run."""
+
+from steinscope.report.ranking import report_ranking
+from steinscope.report.testing import report_test
+from steinscope.report.training import report_training
+
+__all__ = ["report_ranking", "report_test", "report_training"]

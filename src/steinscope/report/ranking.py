@@ -1,0 +1,151 @@
+"""The report of a ranking."""
+
+from __future__ import annotations
+
+import numpy as np
+from markupsafe import Markup
+
+from steinscope.comparison import Ranking
+from steinscope.errors import InputError
+from steinscope.report.charts import interval_chart, number
+from steinscope.report.page import Cell, Table, render
+
+__all__ = ["report_ranking"]
+
+_NORMAL_95 = 1.959963984540054
+_MOST_PAIRS = 12
+_CERTAIN = 0.95
+_MOST_EXPLAINED = 10
+_PLACES = ("Largest", "Second", "Third")
+
+
+def report_ranking(ranking: Ranking, *, data: str = "") -> str:
+    """The report of a ranking as one HTML file.
+
+    Arguments:
+        ranking: What `compare` returned.
+        data: What the points are called.
+    """
+    first = next(iter(ranking.estimates.values()))
+    facts = [
+        ("Points", data),
+        ("Held out", f"{first.n_test} points, the same for every model"),
+        ("Folds", str(ranking.folds) if ranking.folds else "one split"),
+        ("Penalty λ", number(ranking.l2)),
+    ]
+    many = len(ranking.names) > 1
+    return render(
+        "ranking.html",
+        title="Comparison of models",
+        headline=_headline(ranking),
+        sentence=_sentence(ranking),
+        facts=[(name, value) for name, value in facts if value],
+        table=_table(ranking),
+        chart=_discrepancies(ranking),
+        differences=_differences(ranking) if many else "",
+        coordinates=_coordinates(ranking),
+        pairs=_pairs(ranking) if 2 < len(ranking.names) <= _MOST_PAIRS else None,
+        failures=list(ranking.failures.items()),
+    )
+
+
+def _headline(ranking: Ranking) -> str:
+    best = ranking.names[0]
+    if len(ranking.names) == 1:
+        return f"{best} is the only model that could be ranked" if ranking.failures else f"{best} is the only model"
+    probability = ranking.difference(ranking.names[1], best).probability
+    return f"{best} fits best" if probability >= _CERTAIN else f"{best} comes first, but not beyond doubt"
+
+
+def _sentence(ranking: Ranking) -> str:
+    best = ranking.estimates[ranking.names[0]]
+    text = (
+        f"Its learned Stein discrepancy is {number(best.value)} ± {number(best.stderr, 2)}; 0 would be a perfect fit."
+    )
+    if len(ranking.names) == 1:
+        return text
+    second = ranking.difference(ranking.names[1], ranking.names[0])
+    return (
+        f"{text} The next, {ranking.names[1]}, is worse by {number(second.value)} ± {number(second.stderr, 2)} on the "
+        f"same points, and really worse with probability {second.probability:.3f}, given the critics."
+    )
+
+
+def _table(ranking: Ranking) -> Table:
+    rows = []
+    for row in ranking.rows():
+        if row["failure"] is not None:
+            rows.append([Cell("–", None), row["model"], *[Cell.of(None)] * 6])
+            continue
+        is_best = row["rank"] == 1
+        rows.append(
+            [
+                Cell(str(row["rank"]), row["rank"]),
+                row["model"],
+                Cell.of(row["lsd"]),
+                Cell.of(row["stderr"], 2),
+                Cell.of(max(0.0, row["fisher_bound_lower"])),
+                Cell.of(None if is_best else row["difference"]),
+                Cell.of(None if is_best else row["difference_stderr"], 2),
+                Cell.of(None) if is_best else Cell(f"{row['best_is_better']:.3f}", row["best_is_better"]),
+            ]
+        )
+    columns = ("Rank", "Model", "LSD", "s.e.", "Fisher ≥", "Difference", "± s.e.", "P(best is better)")
+    return Table("Models, the best first", columns, rows, frozenset({1}))
+
+
+def _discrepancies(ranking: Ranking) -> Markup:
+    half = _NORMAL_95 * ranking.stderr
+    description = ", ".join(
+        f"{name} {number(value, 3)}" for name, value in zip(ranking.names[:3], ranking.values, strict=False)
+    )
+    title = "Learned Stein discrepancy, with 95% intervals"
+    values = ranking.values
+    return interval_chart(title, ranking.names, values, values - half, values + half, "discrepancy", description)
+
+
+def _differences(ranking: Ranking) -> Markup:
+    others = ranking.names[1:]
+    differences = [ranking.difference(name, ranking.names[0]) for name in others]
+    low, high = np.array([difference.interval() for difference in differences]).T
+    values = np.array([difference.value for difference in differences])
+    description = ", ".join(f"{name} {number(value, 3)}" for name, value in zip(others[:3], values, strict=False))
+    title = f"Paired differences to {ranking.names[0]}, with 95% intervals"
+    return interval_chart(title, others, values, low, high, "difference", description)
+
+
+def _coordinates(ranking: Ranking) -> Table | None:
+    """What the coordinates contribute to each discrepancy; None for rankings that were saved without their points."""
+    rows = []
+    for name in ranking.names[:_MOST_EXPLAINED]:
+        try:
+            explanation = ranking.estimates[name].explain(worst=0)
+        except InputError:
+            return None
+        order = explanation.order[: len(_PLACES)]
+        shown = [
+            f"x[{i}]: {number(float(explanation.coordinates[i]), 3)} ± {number(float(explanation.stderr[i]), 2)}"
+            for i in order
+        ]
+        rows.append([name, *shown])
+    columns = ("Model", *_PLACES[: len(rows[0]) - 1])
+    return Table(
+        "Coordinates that contribute most to each discrepancy, ± their standard errors",
+        columns,
+        rows,
+        frozenset(range(len(columns))),
+    )
+
+
+def _pairs(ranking: Ranking) -> Table:
+    rows = []
+    for a in ranking.names:
+        cells = [Cell("–", None)] * len(ranking.names)
+        for column, b in enumerate(ranking.names):
+            if a != b:
+                difference = ranking.difference(a, b)
+                cells[column] = Cell(
+                    f"{number(difference.value, 3)} ± {number(difference.stderr, 2)}", difference.value
+                )
+        rows.append([a, *cells])
+    return Table("Paired differences: the model of the row minus that of the column", ("Model", *ranking.names), rows)

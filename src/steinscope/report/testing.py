@@ -1,0 +1,191 @@
+"""The report of a test of fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from steinscope.explanation import Explanation
+from steinscope.report.charts import field_chart, interval_chart, line_chart, number
+from steinscope.report.page import Cell, Table, render
+from steinscope.results import TestResult, one_for_each_pair
+
+__all__ = ["report_test"]
+
+_CHART_COORDINATES = 15
+_TABLE_COORDINATES = 200
+_POINT_COORDINATES = 4
+_GRID = 13
+_LOOKS_AT = {
+    "mean": "wrong means",
+    "linear": "wrong means and covariances",
+    "sparse": "wrong margins, scales and pairs",
+    "features": "smooth misfit in any direction",
+    "mlp": "what is left, by a network",
+    "model": "misfit in the model's own features",
+}
+
+
+def report_test(result: TestResult, explanation: Explanation | None = None, *, data: str = "", model: str = "") -> str:
+    """The report of a test as one HTML file.
+
+    Arguments:
+        result: The outcome.
+        explanation: What `result.explain()` returned; by default it is asked for where there is a critic to explain.
+        data: What the points are called.
+        model: What the model is called.
+    """
+    if explanation is None and result.recipe is not None:
+        explanation = result.explain()
+    facts = [
+        ("Points", data),
+        ("Model", model),
+        ("Size", f"{result.n} points, {result.dim} coordinate{'s' if result.dim != 1 else ''}"),
+        ("Method", result.method),
+        ("Statistic", number(result.statistic)),
+        ("p-value", number(result.pvalue, 3)),
+        ("Level", number(result.alpha)),
+    ]
+    strongest = result.strongest
+    return render(
+        "test.html",
+        title="Test of fit",
+        verdict="bad" if result.rejected else "good",
+        headline="The model is rejected" if result.rejected else "No misfit was found",
+        sentence=_sentence(result),
+        facts=[(name, value) for name, value in facts if value],
+        findings=[str(finding) for finding in one_for_each_pair(result.findings)[:10]] if result.rejected else [],
+        critics=_critics_table(result) if result.critics else None,
+        strongest=strongest.name if strongest else "",
+        blocks=_blocks_table(result) if strongest and len(strongest.block_z) > 1 else None,
+        block_chart=_block_chart(result) if strongest and len(strongest.block_z) > 1 else "",
+        explanation=explanation,
+        coordinate_chart=_coordinate_chart(explanation) if explanation else "",
+        coordinates=_coordinates_table(explanation) if explanation else None,
+        points=_points_table(explanation) if explanation and explanation.worst else None,
+        field=_field(explanation) if explanation else "",
+        rejected=result.rejected,
+        notes=result.notes,
+    )
+
+
+def _sentence(result: TestResult) -> str:
+    p, level = number(result.pvalue, 3), number(result.alpha)
+    if result.rejected:
+        return (
+            f"If the points came from the model, a misfit as large as this one would be seen with probability {p}. "
+            f"That is below the level {level}, so the points do not come from this model."
+        )
+    return (
+        f"If the points came from the model, a misfit as large as this one would be seen with probability {p}. "
+        f"That is above the level {level}. The test has found nothing against the model, which does not prove it "
+        "right: more points may show more, and no such test sees how the mass is divided between separated modes."
+    )
+
+
+def _critics_table(result: TestResult) -> Table:
+    rows = [
+        [critic.name, _LOOKS_AT.get(critic.name, "a critic of your own"), Cell.of(critic.z), Cell.of(critic.pvalue, 3)]
+        for critic in result.critics
+    ]
+    return Table("Critics", ("Critic", "Looks at", "z-score", "p-value on its own"), rows, frozenset({0, 1}))
+
+
+def _blocks_table(result: TestResult) -> Table:
+    names = [critic.name for critic in result.critics]
+    rows = []
+    for block, n in enumerate(result.critics[0].block_n):
+        cells = [Cell.of(float(critic.block_z[block]), 3) for critic in result.critics]
+        rows.append([Cell(str(block + 2), block + 2), Cell(str(int(n)), int(n)), *cells])
+    return Table("z-scores of the critics, block by block", ("Block", "Points", *names), rows, frozenset())
+
+
+def _block_chart(result: TestResult) -> Markup:
+    critic = result.strongest
+    assert critic is not None
+    blocks = np.arange(2, len(critic.block_z) + 2)
+    description = f"z-scores from {number(float(critic.block_z.min()), 3)} to {number(float(critic.block_z.max()), 3)}"
+    title = f"The critic {critic.name}, block by block"
+    return line_chart(title, blocks, critic.block_z, "block", "z-score", description, marks=True)
+
+
+def _coordinate_chart(explanation: Explanation) -> Markup:
+    order = explanation.order[:_CHART_COORDINATES]
+    low, high = explanation.intervals()[order].T
+    values = explanation.coordinates[order]
+    description = ", ".join(f"x[{i}] {number(float(explanation.coordinates[i]), 3)}" for i in order[:3])
+    return interval_chart(
+        "Contributions of the coordinates, with 95% intervals",
+        [f"x[{i}]" for i in order],
+        values,
+        low,
+        high,
+        f"contribution to the {explanation.quantity}",
+        f"The largest: {description}",
+    )
+
+
+def _coordinates_table(explanation: Explanation) -> Table:
+    intervals = explanation.intervals()
+    rows = [
+        [
+            Cell(f"x[{i}]", int(i)),
+            Cell.of(float(explanation.coordinates[i])),
+            Cell.of(float(explanation.stderr[i]), 2),
+            Cell.of(float(intervals[i, 0])),
+            Cell.of(float(intervals[i, 1])),
+        ]
+        for i in explanation.order[:_TABLE_COORDINATES]
+    ]
+    caption = "Contributions of the coordinates"
+    if len(explanation.coordinates) > _TABLE_COORDINATES:
+        caption += f": the largest {_TABLE_COORDINATES} of {len(explanation.coordinates)}"
+    return Table(caption, ("Coordinate", "Contribution", "s.e.", "95% from", "to"), rows)
+
+
+def _points_table(explanation: Explanation) -> Table:
+    """Where the points are: all of their coordinates if they are few, otherwise those that contribute most."""
+    dim = len(explanation.coordinates)
+    rows = []
+    for point in explanation.worst:
+        order = np.argsort(-point.coordinates, kind="stable")[:_POINT_COORDINATES]
+        head = [Cell(str(point.index), point.index), Cell.of(point.contribution)]
+        if dim <= _POINT_COORDINATES:
+            rows.append([*head, f"x[{order[0]}]", *(Cell.of(float(value), 3) for value in point.x)])
+        else:
+            rows.append([*head, *(f"x[{i}]\u00a0=\u00a0{number(float(point.x[i]), 3)}" for i in order[:3])])
+    if dim <= _POINT_COORDINATES:
+        names = [f"x[{i}]" for i in range(dim)]
+        return Table("Points that contribute most", ("Row", "Contribution", "Mostly by", *names), rows, frozenset({2}))
+    columns = ("Row", "Contribution", "Mostly by", "then by", "then by")
+    return Table("Points that contribute most", columns, rows, frozenset({2, 3, 4}))
+
+
+def _field(explanation: Explanation) -> Any:
+    """The critic as arrows: over the two coordinates that contribute most. For a single coordinate it is a curve."""
+    sample = explanation.sample.astype(np.float64)
+    dim = sample.shape[1]
+    if dim == 1:
+        low, high = np.quantile(sample[:, 0], [0.01, 0.99])
+        x = np.linspace(low, high, 100)
+        title = "Where the model should have more mass: up is to the right, down to the left"
+        arrows = -explanation.critic_at(x[:, None])[:, 0]
+        return line_chart(title, x, arrows, "x[0]", "minus the critic", "A curve over the range of the points")
+    first, second = sorted(int(i) for i in (explanation.order[:2] if dim > 2 else (0, 1)))
+    plane = sample[:, [first, second]]
+    low, high = np.quantile(plane, [0.01, 0.99], axis=0)
+    grid = np.stack(np.meshgrid(*np.linspace(low, high, _GRID).T), -1).reshape(-1, 2)
+    step = (high - low) / (_GRID - 1)
+    # Away from all points the critic has learned nothing.
+    distance = np.abs((grid[:, None] - plane) / np.maximum(step, 1e-300)).max(2).min(1)
+    grid = grid[distance < 1.0]
+    places = np.tile(np.median(sample, axis=0), (len(grid), 1))
+    places[:, [first, second]] = grid
+    # f is proportional to the model's score minus the data's, so against it is where the data have more mass.
+    arrows = -explanation.critic_at(places)[:, [first, second]]
+    description = f"{len(grid)} arrows over {len(plane)} points"
+    return field_chart(
+        "Points, and the critic as arrows", plane, grid, arrows, (f"x[{first}]", f"x[{second}]"), description
+    )

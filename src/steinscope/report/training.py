@@ -1,0 +1,122 @@
+"""The report of a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from steinscope.report.charts import density_chart, line_chart, number, scatter_chart
+from steinscope.report.page import Cell, Table, render
+from steinscope.training import TrainResult
+
+__all__ = ["report_training"]
+
+_GRID = 120
+_TABLE_COORDINATES = 200
+
+
+def report_training(
+    result: TrainResult,
+    *,
+    model: Any = None,
+    data: str = "",
+    settings: Mapping[str, Any] | None = None,
+    points: np.ndarray | None = None,
+    samples: np.ndarray | None = None,
+) -> str:
+    """The report of a training run as one HTML file.
+
+    Arguments:
+        result: What `train` returned.
+        model: The model to draw; by default the averaged one, or where there is none the trained one.
+        data: What the points are called.
+        settings: Further settings to list, such as those of the model.
+        points: Some of the points that it was trained on. In the plane the model's density is drawn below them.
+        samples: Samples of the model, to be set beside the points.
+    """
+    history, model = result.history, model or result.averaged or result.model
+    flat = None if points is None else np.asarray(points, dtype=np.float64).reshape(len(points), -1)
+    drawn = None if samples is None else np.asarray(samples, dtype=np.float64).reshape(len(samples), -1)
+    listed = {**(settings or {}), **result.state.settings, "steps": result.state.step}
+    curves = [_curve("The model's loss", history.step, history.model_loss)]
+    if np.isfinite(history.auxiliary_loss).any():
+        curves.append(_curve("The auxiliary loss", history.step, history.auxiliary_loss))
+    curves.append(_curve("Norm of the model's gradient", history.step, history.gradient_norm))
+    has_density = flat is not None and flat.shape[1] == 2 and callable(getattr(model, "log_prob", None))
+    loss = f", and its loss was {number(float(history.model_loss[-1]))} at the end" if len(history.step) else ""
+    return render(
+        "training.html",
+        title="Training run",
+        headline=f"{type(result.model).__name__}, {result.state.step} steps of {type(result.objective).__name__}",
+        sentence=f"The model was trained{f' on {data}' if data else ''} by {result.state.settings['objective']}{loss}.",
+        facts=[(name, _setting(value)) for name, value in listed.items() if value is not None],
+        curves=curves,
+        density=_density(model, flat) if has_density and flat is not None else "",
+        samples=_samples(flat, drawn) if flat is not None and drawn is not None else "",
+        table=_moments(flat, drawn) if flat is not None and drawn is not None else None,
+    )
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_setting, value))
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _curve(title: str, step: np.ndarray, values: np.ndarray) -> Markup:
+    finite = values[np.isfinite(values)]
+    description = (
+        f"From {number(float(finite[0]), 3)} to {number(float(finite[-1]), 3)}" if len(finite) else "No values"
+    )
+    return line_chart(title, step, values, "step", "mean since the last log point", description)
+
+
+def _density(model: Any, points: np.ndarray) -> Markup:
+    import torch
+
+    low, high = np.quantile(points, [0.002, 0.998], axis=0)
+    low, high = low - 0.1 * (high - low), high + 0.1 * (high - low)
+    axes = [np.linspace(low[i], high[i], _GRID) for i in (0, 1)]
+    grid = np.stack(np.meshgrid(*axes), -1).reshape(-1, 2)
+    parameter = next(model.parameters())
+    with torch.no_grad():
+        places = torch.as_tensor(grid, dtype=parameter.dtype, device=parameter.device)
+        log_density = model.log_prob(places).double().cpu().numpy().reshape(_GRID, _GRID)
+    density = np.exp(log_density - log_density.max())
+    title = "The model's density, which need not be normalised, below points of the data"
+    extent = (float(low[0]), float(high[0]), float(low[1]), float(high[1]))
+    return density_chart(title, density, extent, points, ("x[0]", "x[1]"), f"{min(len(points), 1500)} points")
+
+
+def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:
+    if points.shape[1] == 1:
+        levels = np.linspace(0.01, 0.99, 99)
+        title = "Quantiles of the samples against those of the data"
+        ours, theirs = np.quantile(points[:, 0], levels), np.quantile(samples[:, 0], levels)
+        return line_chart(title, ours, theirs, "data", "samples", "On the diagonal both agree")
+    # The two coordinates that spread most.
+    first, second = sorted(int(i) for i in np.argsort(-points.std(0), kind="stable")[:2])
+    columns = [first, second]
+    description = f"{len(points)} points of the data and {len(samples)} samples"
+    axes = (f"x[{first}]", f"x[{second}]")
+    return scatter_chart(
+        "Data (blue) and samples of the model (red)", points[:, columns], samples[:, columns], axes, description
+    )
+
+
+def _moments(points: np.ndarray, samples: np.ndarray) -> Table:
+    rows = [
+        [
+            Cell(f"x[{i}]", i),
+            *(Cell.of(float(value)) for value in (points[:, i].mean(), samples[:, i].mean())),
+            *(Cell.of(float(value)) for value in (points[:, i].std(), samples[:, i].std())),
+        ]
+        for i in range(min(points.shape[1], _TABLE_COORDINATES))
+    ]
+    columns = ("Coordinate", "Mean, data", "Mean, samples", "Std, data", "Std, samples")
+    return Table("Data and samples, coordinate by coordinate", columns, rows)

@@ -1,0 +1,129 @@
+import sys
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from steinscope import InputError
+from steinscope.arrays import check_rows
+from steinscope.data import tables
+from steinscope.data.tables import read_table
+
+X = np.array([[1.0, -2.5], [3e-3, 4.0], [5.0, 6.0]])
+
+
+def test_every_kind_of_file_gives_the_same_array(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    np.savez(tmp_path / "a.npz", X)
+    np.savetxt(tmp_path / "a.csv", X, delimiter=",")
+    np.savetxt(tmp_path / "named.csv", X, delimiter=";", header="first;second", comments="")
+    (tmp_path / "bom.csv").write_text("\ufeff1,-2.5\n0.003,4\n5,6\n", encoding="utf-8")
+    pyarrow.parquet.write_table(pyarrow.table({"a": X[:, 0], "b": X[:, 1]}), tmp_path / "a.parquet")
+    for name in ("a.npy", "a.npz", "a.csv", "named.csv", "bom.csv", "a.parquet"):
+        array = read_table(tmp_path / name, "x")
+        np.testing.assert_array_equal(array, X, err_msg=name)
+        assert array.dtype == np.float64
+
+
+def test_a_large_npy_file_stays_on_the_disk(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", X)
+    assert not isinstance(read_table(tmp_path / "a.npy", "x"), np.memmap)
+    monkeypatch.setattr(tables, "_MEMORY_BYTES", 0)
+    on_disk = read_table(tmp_path / "a.npy", "x")
+    assert isinstance(on_disk, np.memmap)
+    np.testing.assert_array_equal(on_disk, X)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", np.longdouble, np.float16, np.int32, bool])
+def test_every_kind_of_number_can_be_used(tmp_path, dtype):
+    np.save(tmp_path / "a.npy", X.astype(dtype))
+    rows = check_rows(read_table(tmp_path / "a.npy", "x"), "x")
+    np.testing.assert_array_equal(rows.numpy(), X.astype(dtype).astype(rows.numpy().dtype))
+
+
+def test_quotes_and_blank_lines_of_csv(tmp_path):
+    (tmp_path / "a.csv").write_text('"a","b, c"\n"1","-2.5"\n0.003,4\n5,6\n\n')
+    np.testing.assert_array_equal(read_table(tmp_path / "a.csv", "x"), X)
+
+
+def test_one_array_of_several_is_chosen_by_name(tmp_path):
+    np.savez(tmp_path / "a.npz", x=X, score=-X)
+    np.testing.assert_array_equal(read_table(f"{tmp_path}/a.npz:score", "x"), -X)
+    with pytest.raises(InputError, match=r"x: .*a.npz holds 2 arrays \(x, score\), expected one; choose one as .*:x"):
+        read_table(tmp_path / "a.npz", "x")
+    with pytest.raises(InputError, match="x: .*a.npz has no array 'y', expected one of x, score"):
+        read_table(f"{tmp_path}/a.npz:y", "x")
+
+
+def test_whole_numbers_and_missing_cells_of_parquet(tmp_path):
+    table = pyarrow.table({"a": pyarrow.array([1, None, 3]), "b": pyarrow.array([1.5, 2.5, 3.5])})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    np.testing.assert_array_equal(read_table(tmp_path / "a.parquet", "x"), [[1, 1.5], [np.nan, 2.5], [3, 3.5]])
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"x: reading a.parquet needs pyarrow; .*pip install 'steinscope\[parquet\]'"):
+        read_table(tmp_path / "a.parquet", "x")
+
+
+def write_npy(array):
+    return lambda path: np.save(path, array, allow_pickle=True)
+
+
+def write_npz(**arrays):
+    return lambda path: np.savez(path, **arrays)
+
+
+def cut_short(path):
+    np.save(path, np.zeros((100, 100)))
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def write_text(text):
+    return lambda path: path.write_bytes(text.encode("latin-1"))
+
+
+def write_texts_to_parquet(path):
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1.0], "city": ["Oslo"]}), path)
+
+
+@pytest.mark.parametrize(
+    "name, write, message",
+    [
+        ("a.npy", lambda path: None, "x: there is no file .*a.npy"),
+        ("a.npy", lambda path: path.mkdir(), r"x: .*a.npy is a directory, expected a file \(.npy, .npz"),
+        ("a.txt", write_text("1"), "x: a.txt has the suffix .txt, expected one of .npy, .npz, .csv, .parquet"),
+        ("points", write_text("1"), "x: points has no suffix"),
+        ("a.csv", write_text(""), "x: .*a.csv is empty"),
+        ("a.npy", write_text("hello"), "x: .*a.npy is not an .npy file"),
+        ("a.npz", write_text("hello"), "x: .*a.npz is not an .npz file, or not all of it"),
+        ("a.npz", write_text("PK hello"), "x: .*a.npz is not an .npz file, or not all of it"),
+        ("a.parquet", write_text("hello"), "x: .*a.parquet is not a whole file"),
+        ("a.npy", cut_short, "x: .*a.npy is not a whole file"),
+        ("a.npy", write_npy(np.array([{}, None])), "x: .*a.npy holds Python objects, which are not read"),
+        ("a.npz", write_npz(x=np.array([{}, None])), "x: .*a.npz holds Python objects, which are not read"),
+        ("a.npz", write_npz(), r"x: .*a.npz holds 0 arrays \(\), expected one$"),
+        ("a.npy", write_npy(np.array(["a"])), "x: .*a.npy holds text, expected an array of real numbers"),
+        ("a.npy", write_npy(np.array([1j])), "x: .*a.npy holds complex numbers"),
+        ("a.npy", write_npy(np.float64(1)), "x: .*a.npy holds a single number, expected rows of points"),
+        ("a.csv", write_text("a,b\n1,2\n3,x\n"), "x: .*a.csv line 3, column 2 holds 'x', expected a number"),
+        ("a.csv", write_text("1,2\n3,\n"), "x: .*a.csv line 2, column 2 is empty, expected a number"),
+        ("a.csv", write_text("1,,3\n4,5,6\n"), "x: .*a.csv line 1, column 2 is empty, expected a number"),
+        ("a.csv", write_text("1,b\n4,5\n"), "x: .*a.csv line 1, column 2 holds 'b', expected a number"),
+        ("a.csv", write_text("1 2\n4 5\n"), "x: .*a.csv line 2, column 1 holds '4 5', expected a number"),
+        ("a.csv", write_text("1,2\n3\n"), "x: .*a.csv line 2 has 1 columns, expected 2"),
+        ("a.csv", write_text("a,b\n"), "x: .*a.csv has a line of names and no numbers"),
+        ("a.csv", write_text(",a\n0,1\n"), r"x: the first column of .*a.csv has no name.*index=False"),
+        ("a.csv", write_text("\xe9\xff,b\n1,2\n"), "x: .*a.csv is not a text file in UTF-8"),
+        ("a.parquet", write_texts_to_parquet, "x: column 'city' of .*a.parquet holds string, expected numbers"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:loadtxt. input contained no data")
+def test_every_way_of_being_wrong_is_one_line(tmp_path, name, write, message):
+    write(tmp_path / name)
+    with pytest.raises(InputError, match=message) as caught:
+        read_table(tmp_path / name, "x")
+    assert "\n" not in str(caught.value)
