@@ -59,7 +59,9 @@ def _objective(trial: Trial) -> TrainingObjective:
 
 def _network(trial: Trial, look: Tensor) -> EBM:
     """An EBM whose first layer starts steeper than usual, because the densities are sharp."""
-    return _sharpen(EBM(2, trial["width"], mean=look.mean(0), std=look.std(0) + 1), trial["steepness"])
+    model = EBM.perceptron(2, trial["width"], mean=look.mean(0), std=look.std(0) + 1)
+    _sharpen(model.net, trial["steepness"])
+    return model
 
 
 def _sharpen(network: Any, steepness: float) -> Any:
