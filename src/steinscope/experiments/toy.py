@@ -115,7 +115,8 @@ def _run(trial: Trial, out: Path) -> Trial:
 
 def _image(ax: Any, values: Any, title: str) -> None:
     extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
-    ax.imshow(np.array(values), origin="lower", extent=extent, cmap="viridis")
+    # The square root, so that thin rings of little mass can be seen beside dense ones.
+    ax.imshow(np.sqrt(np.array(values)), origin="lower", extent=extent, cmap="viridis")
     ax.set(title=title, xticks=[], yticks=[])
 
 
