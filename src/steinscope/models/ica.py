@@ -56,7 +56,7 @@ class ICA(nn.Module):
                 return cls(torch.linalg.inv(mixing).float(), sources)
 
     def log_potential(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """The log-density at each point without log |det W|, as an unnormalised model has it."""
+        r"""The log-density at each point without $\log|\det W|$, as an unnormalised model has it."""
         z = x @ self.weights.T
         if self.sources == "logistic":
             values = -z - 2 * functional.softplus(-z)
@@ -97,7 +97,7 @@ class ICA(nn.Module):
 
 
 class UnnormalisedICA(nn.Module):
-    """An ICA model whose `log_prob` leaves out log |det W|, for objectives that must not use it.
+    r"""An ICA model whose `log_prob` leaves out $\log|\det W|$, for objectives that must not use it.
 
     Arguments:
         model: The model; its parameters are shared.
