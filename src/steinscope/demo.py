@@ -136,7 +136,7 @@ def _file_name(name: str) -> str:
 
 
 def _draw(x: torch.Tensor, models: Mapping[str, Any], ranking: Ranking, path: Path) -> None:
-    figure, (axes,) = new_figure(1, len(ranking.names), width=3.4, height=3.4)
+    figure, (axes,) = new_figure(1, len(ranking.names), width=3.4, height=3.5)
     fine, coarse = _grid(200), _grid(22)
     for ax, (name, estimate) in zip(axes, ranking.estimates.items(), strict=True):
         with torch.no_grad():
@@ -145,9 +145,10 @@ def _draw(x: torch.Tensor, models: Mapping[str, Any], ranking: Ranking, path: Pa
         ax.contourf(fine[..., 0], fine[..., 1], density, levels=12, cmap="Blues")
         ax.scatter(*x[:600].T, s=2, color=COLOURS["truth"], alpha=0.35, linewidths=0)
         _draw_critic(ax, estimate.critic, coarse)
-        ax.set(title=f"{name}\n{estimate.value:.2f} ± {estimate.stderr:.2f}", aspect="equal")
+        ax.set_title(f"{name}\n{estimate.value:.2f} ± {estimate.stderr:.2f}", fontsize=15)
+        ax.set_aspect("equal")
         ax.set_axis_off()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
 def _draw_critic(ax: Any, critic: Any, grid: torch.Tensor) -> None:
