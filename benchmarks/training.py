@@ -74,11 +74,11 @@ def run():
     x, images = torch.randn(10_000, 50), torch.randn(10_000, 784)
     cases = {
         "ICA, D = 50, n = 1000, H = 300": (
-            UnnormalisedICA(ICA.random(50, seed=1)),
-            UnnormalisedICA(ICA.random(50, seed=1)),
+            UnnormalisedICA(ICA(50, seed=1)),
+            UnnormalisedICA(ICA(50, seed=1)),
             *(x, 1000, 300, 30),
         ),
-        "EBM, 784-1000-1000, n = 128": (EBM(784, 1000), TextbookEBM(784, 1000), *(images, 128, 1000, 10)),
+        "EBM, 784-1000-1000, n = 128": (EBM.perceptron(784, 1000), TextbookEBM(784, 1000), *(images, 128, 1000, 10)),
     }
     rows = []
     for name, (model, other, points, batch_size, width, rounds) in cases.items():

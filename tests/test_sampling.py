@@ -20,8 +20,8 @@ def test_the_step_size_follows_the_scale_of_the_model(sampler, scale):
 
 def test_samples_of_an_ebm_whose_density_is_known():
     """An EBM with no energy is its Gaussian, started far too wide."""
-    model = EBM(2, width=4, mean=torch.tensor([3.0, -1.0]), std=torch.tensor([0.5, 2.0]))
-    for parameter in model.layers[-1].parameters():
+    model = EBM.perceptron(2, width=4, mean=torch.tensor([3.0, -1.0]), std=torch.tensor([0.5, 2.0]))
+    for parameter in model.net.layers[-1].parameters():
         torch.nn.init.zeros_(parameter)
     samples, how = draw_samples(model, 2000, steps=300, seed=2)
     assert abs(samples.mean(0) - [3.0, -1.0]).max() < 0.15
@@ -37,6 +37,6 @@ def test_a_model_that_can_sample_itself_does():
 
 def test_bad_step_sizes():
     with pytest.raises(InputError, match="step_size: expected a positive number, got 0"):
-        draw_samples(EBM(2, width=4), 5, step_size=0)
+        draw_samples(EBM.perceptron(2, width=4), 5, step_size=0)
     with pytest.raises(InputError, match='sampler: expected "mala" or "hmc", got'):
         tune_step_size(Gaussian(torch.zeros(2)), torch.zeros(3, 2), "nuts")

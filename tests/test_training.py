@@ -170,8 +170,8 @@ def watch(step, model, row):
 
 seen = []
 objective = LearnedStein(MLP(5, width=16), critic_steps=1)
-train(EBM(5, width=16), torch.randn(500, 5), objective=objective, steps=1200, batch_size=250, average=0.9, noise=0.1,
-      log_every=200, callbacks=[watch])
+train(EBM.perceptron(5, width=16), torch.randn(500, 5), objective=objective, steps=1200, batch_size=250, average=0.9,
+      noise=0.1, log_every=200, callbacks=[watch])
 print(*(number for row in seen for number in row))
 """
 

@@ -16,7 +16,8 @@ from steinscope.critics import Critic
 from steinscope.densities import as_density, score_rows
 from steinscope.errors import InputError, NonFiniteError
 from steinscope.estimation import Estimate, estimate_points
-from steinscope.fitting import Select
+from steinscope.fitting import FitSettings, Select
+from steinscope.stein import PenalisedLSD
 
 __all__ = ["Difference", "Ranking", "compare"]
 
@@ -215,6 +216,16 @@ def compare(
     dtype = dtype or rows_dtype(rows)
     place = rows.device if isinstance(rows, Tensor) else torch.device(device or "cpu")
     _check_models(models, rows.shape)
+    settings = FitSettings(
+        objective=PenalisedLSD(l2),
+        steps=steps,
+        batch_size=batch_size,
+        lr=lr,
+        weight_decay=weight_decay,
+        every=every,
+        select=select,
+        patience=patience,
+    )
     estimates: dict[str, Estimate] = {}
     failures: dict[str, str] = {}
     for number, (name, model) in enumerate(models.items(), start=1):
@@ -227,17 +238,10 @@ def compare(
             estimates[name] = estimate_points(
                 Points(rows, score, dtype, place),
                 critic=critic,
-                l2=l2,
                 split=split,
                 folds=folds,
                 precondition=precondition,
-                steps=steps,
-                batch_size=batch_size,
-                lr=lr,
-                weight_decay=weight_decay,
-                every=every,
-                select=select,
-                patience=patience,
+                settings=settings,
                 seed=seed,
                 progress=progress,
                 title=f"{name} ({number}/{len(models)})",

@@ -16,7 +16,7 @@ from steinscope.critics import MLP, Critic, Mean, Preconditioned, as_critic
 from steinscope.densities import score_rows
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, explain_held_out
-from steinscope.fitting import History, Select, default_lr, evaluate, fit_points
+from steinscope.fitting import FitSettings, History, Select, evaluate, fit_points
 from steinscope.randomness import Seed, make_generator
 from steinscope.stein import PenalisedLSD, mean_and_std
 
@@ -163,17 +163,19 @@ def discrepancy(
     return estimate_points(
         make_points(x, model, dtype=dtype, device=device),
         critic=critic,
-        l2=l2,
         split=split,
         folds=folds,
         precondition=precondition,
-        steps=steps,
-        batch_size=batch_size,
-        lr=lr,
-        weight_decay=weight_decay,
-        every=every,
-        select=select,
-        patience=patience,
+        settings=FitSettings(
+            objective=PenalisedLSD(l2),
+            steps=steps,
+            batch_size=batch_size,
+            lr=lr,
+            weight_decay=weight_decay,
+            every=every,
+            select=select,
+            patience=patience,
+        ),
         seed=seed,
         progress=progress,
     )
@@ -183,17 +185,10 @@ def estimate_points(
     points: Points,
     *,
     critic: Critic | torch.nn.Module | None,
-    l2: float,
     split: Sequence[float],
     folds: int | None,
     precondition: bool,
-    steps: int,
-    batch_size: int | None,
-    lr: float | None,
-    weight_decay: float,
-    every: int,
-    select: Select,
-    patience: int | None,
+    settings: FitSettings,
     seed: Seed,
     progress: bool | None,
     title: str = "critic",
@@ -204,8 +199,6 @@ def estimate_points(
     n_train = len(parts[0][0])
     if critic is None:
         critic = MLP(points.dim, dropout=0.5 if n_train < _DROPOUT_BELOW else 0.0, skip=True, seed=generator)
-    if lr is None:
-        lr = default_lr(n_train, batch_size)
     # One seed for each part, drawn beforehand: however long a critic trains, the next one starts from the same numbers.
     seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
     held_out, values, bounds, critics, histories = [], [], [], [], []
@@ -220,14 +213,7 @@ def estimate_points(
             start,
             training,
             kept,
-            objective=PenalisedLSD(l2),
-            steps=steps,
-            batch_size=batch_size,
-            lr=lr,
-            weight_decay=weight_decay,
-            every=every,
-            select=select,
-            patience=patience,
+            settings,
             seed=seeds[number - 1],
             progress=progress,
             title=title if folds is None else f"{title}, fold {number}/{folds}",
@@ -253,7 +239,7 @@ def estimate_points(
         index=torch.cat(held_out).cpu().numpy(),
         fisher_bound=bound,
         fisher_bound_lower=bound - _NORMAL_95 * bound_std / math.sqrt(n_test),
-        l2=l2,
+        l2=settings.objective.l2,
         critic=critics[0] if len(critics) == 1 else Mean(critics).eval(),
         history=histories[0],
         n_train=len(train),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +83,25 @@ class Fit:
     history: History
 
 
+@dataclass(frozen=True)
+class FitSettings:
+    """How a critic is trained; `fit_critic` says what each of them is."""
+
+    objective: Objective = field(default_factory=PenalisedLSD)
+    steps: int = 1000
+    batch_size: int | None = None
+    lr: float | None = None
+    lr_decay: bool = True
+    weight_decay: float = 0.0
+    every: int = 100
+    select: Select = "mu-sigma"
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive(steps=self.steps, every=self.every, lr=1.0 if self.lr is None else self.lr)
+        _check_select(self.select)
+
+
 def fit_critic(
     critic: Critic | torch.nn.Module,
     x: Any,
@@ -137,11 +156,8 @@ def fit_critic(
     """
     points = _points(x, score, "x", "score")
     kept = None if validation is None else _points(*validation, "validation[0]", "validation[1]", like=points)
-    return fit_points(
-        critic,
-        points,
-        kept,
-        objective=objective,
+    settings = FitSettings(
+        objective=PenalisedLSD() if objective is None else objective,
         steps=steps,
         batch_size=batch_size,
         lr=lr,
@@ -150,56 +166,45 @@ def fit_critic(
         every=every,
         select=select,
         patience=patience,
-        seed=seed,
-        progress=progress,
-        callback=callback,
     )
+    return fit_points(critic, points, kept, settings, seed=seed, progress=progress, callback=callback)
 
 
 def fit_points(
     critic: Critic | torch.nn.Module,
     points: Points,
     validation: Points | None,
+    settings: FitSettings,
     *,
-    objective: Objective | None = None,
-    steps: int = 1000,
-    batch_size: int | None = None,
-    lr: float = 1e-3,
-    lr_decay: bool = True,
-    weight_decay: float = 0.0,
-    every: int = 100,
-    select: Select = "mu-sigma",
-    patience: int | None = None,
     seed: Seed = 0,
     progress: bool | None = None,
     callback: Callable[[int, Critic], None] | None = None,
     title: str = "critic",
 ) -> Fit:
     """`fit_critic` for points that have been checked already."""
-    objective = objective or PenalisedLSD()
-    choose = _check_select(select)
+    objective, steps = settings.objective, settings.steps
     l2 = float(getattr(objective, "l2", 0.5))
-    _check_positive(steps=steps, every=every, lr=lr)
-    batch_size = default_batch_size(len(points)) if batch_size is None else batch_size
+    batch_size = default_batch_size(len(points)) if settings.batch_size is None else settings.batch_size
+    lr = default_lr(len(points), batch_size) if settings.lr is None else settings.lr
     if not 1 <= batch_size <= len(points):
         raise InputError(f"batch_size: expected a number from 1 to the {len(points)} training points, got {batch_size}")
     critic = copy.deepcopy(as_critic(critic)).to(dtype=points.dtype, device=points.device)
     generator = make_generator(seed, points.device)
-    recorder = _Recorder(critic, validation, choose, l2, generator)
+    recorder = _Recorder(critic, validation, _check_select(settings.select), l2, generator)
 
     solvable = critic.critic if isinstance(critic, Preconditioned) else critic
     if isinstance(solvable, Features):
         _solve(critic, solvable, points, recorder, l2)
         return recorder.finish()
 
-    optimiser = torch.optim.Adam(critic.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    optimiser = torch.optim.Adam(critic.parameters(), lr=lr, weight_decay=settings.weight_decay, fused=True)
     batches = _full_batches(points) if batch_size == len(points) else _mini_batches(points, batch_size, seed)
     # The first step whose objective is not finite. It stays on the device until somebody looks at it.
     bad_step = torch.full((), -1, device=points.device)
     with progress_bar(title, steps, progress) as advance:
         critic.train()
         for step in range(1, steps + 1):
-            if lr_decay:
+            if settings.lr_decay:
                 optimiser.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
             values, squared_norm = critic.stein(*next(batches), generator)
             loss = -objective(values, squared_norm)
@@ -207,7 +212,7 @@ def fit_points(
             loss.backward()
             optimiser.step()
             bad_step = torch.where((bad_step < 0) & ~loss.detach().isfinite(), step, bad_step)
-            if step % every == 0 or step == steps:
+            if step % settings.every == 0 or step == steps:
                 if int(bad_step) >= 0:
                     raise NonFiniteError(
                         f"critic: the objective turned non-finite at step {int(bad_step)}; "
@@ -218,7 +223,7 @@ def fit_points(
                     callback(step, critic)
                 critic.train()
                 advance(step, recorder.note)
-                if patience is not None and recorder.since_best >= patience:
+                if settings.patience is not None and recorder.since_best >= settings.patience:
                     break
     return recorder.finish()
 

@@ -18,7 +18,7 @@ from steinscope.errors import InputError
 from steinscope.estimation import make_points
 from steinscope.explanation import Explanation, Recipe, Tally, explain_held_out
 from steinscope.features import AnyFeatures, FeatureMap
-from steinscope.fitting import evaluate, fit_points
+from steinscope.fitting import FitSettings, evaluate, fit_points
 from steinscope.portfolio import CriticLearner, FeatureLearner, Learner, LinearLearner, MeanLearner, SparseLearner
 from steinscope.randomness import make_generator
 from steinscope.results import CriticResult, TestResult
@@ -307,14 +307,16 @@ def _split_test(points: Points, alpha: float, seed: int, progress: bool | None) 
         MLP(points.dim, dropout=0.5, seed=seed),
         train,
         validation,
-        objective=Power(),
-        steps=1000,
-        batch_size=n_train,
-        lr=1e-3,
-        lr_decay=False,
-        weight_decay=5e-4,
-        every=100,
-        select="power",
+        FitSettings(
+            objective=Power(),
+            steps=1000,
+            batch_size=n_train,
+            lr=1e-3,
+            lr_decay=False,
+            weight_decay=5e-4,
+            every=100,
+            select="power",
+        ),
         seed=seed,
         progress=progress,
     )

@@ -268,7 +268,7 @@ def _build(settings: Settings, shape: tuple[int, ...], look: torch.Tensor | None
         if len(shape) != 1:
             raise InputError(f"model: gaussian takes points that are vectors, got points of shape {shape}")
         return Gaussian(mean, std=std)
-    return EBM(shape, settings.width, settings.depth, mean=mean, std=std, seed=settings.seed)
+    return EBM.perceptron(shape, settings.width, settings.depth, mean=mean, std=std, seed=settings.seed)
 
 
 def _read_record(path: Path, name: str) -> dict[str, Any] | None:

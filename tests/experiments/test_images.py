@@ -67,7 +67,7 @@ def test_uniform_noise_as_logits():
 
 def test_a_model_that_was_not_trained_is_said_to_be_missing(tmp_path):
     with pytest.raises(InputError, match="out: .* holds no checkpoint of step 7"):
-        restore(EBM(4), tmp_path, 7)
+        restore(EBM.perceptron(4), tmp_path, 7)
 
 
 def test_images_by_name():

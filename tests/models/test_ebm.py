@@ -1,3 +1,4 @@
+import inspect
 import math
 
 import pytest
@@ -12,7 +13,7 @@ from helpers import generator
 
 
 def model(depth=2, shape=3):
-    ebm = EBM(shape, width=7, depth=depth, mean=0.5, std=2.0).double()
+    ebm = EBM.perceptron(shape, width=7, depth=depth, mean=0.5, std=2.0).double()
     with torch.no_grad():
         for parameter in ebm.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator(1)))
@@ -39,7 +40,7 @@ def test_gradients_through_the_score(depth):
     ebm, x, f = model(depth), points(), points().flip(0)
     losses = [(score * f).sum() for score in (ebm.score(x), by_autograd(ebm, x))]
     # The bias of the last layer does not reach the score.
-    parameters = [parameter for name, parameter in ebm.named_parameters() if name != f"layers.{depth}.bias"]
+    parameters = [parameter for name, parameter in ebm.named_parameters() if name != f"net.layers.{depth}.bias"]
     closed, autograd = (torch.autograd.grad(loss, parameters) for loss in losses)
     for a, b in zip(closed, autograd, strict=True):
         torch.testing.assert_close(a, b)
@@ -50,20 +51,20 @@ def test_images_and_networks_of_your_own():
     assert ebm.score(x).shape == x.shape
     torch.testing.assert_close(ebm.score(x), by_autograd(ebm, x))
     net = nn.Sequential(nn.Flatten(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 1)).double()
-    own = EBM((2, 4), net=net).double()
+    own = EBM(net, (2, 4)).double()
     torch.testing.assert_close(own.score(x), by_autograd(own, x))
     with torch.no_grad():
         assert not own.score(x).requires_grad
-    with pytest.raises(InputError, match="a network of your own has no hidden layer"):
-        own.hidden(x)
+    with pytest.raises(InputError, match=r"net: expected 6 energies, shape \(n,\) or \(n, 1\), got \(6, 5\)"):
+        EBM(net[:3], (2, 4)).double().log_prob(x)
     assert not hasattr(own, "features")
 
 
 def test_without_energy_it_is_the_gaussian():
-    ebm = EBM(3, width=4, mean=torch.tensor([1.0, 2.0, 3.0]), std=torch.tensor([0.5, 1.0, 2.0]))
+    ebm = EBM.perceptron(3, width=4, mean=torch.tensor([1.0, 2.0, 3.0]), std=torch.tensor([0.5, 1.0, 2.0]))
     with torch.no_grad():
-        ebm.layers[-1].weight.zero_()
-        ebm.layers[-1].bias.zero_()
+        ebm.net.layers[-1].weight.zero_()
+        ebm.net.layers[-1].bias.zero_()
     x = points().float()
     expected = torch.distributions.Normal(ebm.mean, ebm.log_std.exp()).log_prob(x).sum(1)
     torch.testing.assert_close(ebm.log_prob(x), expected)
@@ -71,7 +72,7 @@ def test_without_energy_it_is_the_gaussian():
 
 def test_hidden_features_match_autograd():
     ebm, x = model(), points(20)
-    closed, general = ebm.features, AnyFeatures(ebm.hidden)
+    closed, general = ebm.features, AnyFeatures(ebm.net.hidden)
     assert isinstance(closed, HiddenFeatures)
     weights = torch.randn(3, 7, dtype=torch.float64, generator=generator(3))
     torch.testing.assert_close(closed(x), general(x))
@@ -83,10 +84,12 @@ def test_hidden_features_match_autograd():
 
 
 def test_seeds_and_errors():
-    first, second = EBM(2, width=5, seed=1), EBM(2, width=5, seed=1)
+    first, second = EBM.perceptron(2, width=5, seed=1), EBM.perceptron(2, width=5, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     with pytest.raises(InputError, match="std: expected positive numbers"):
-        EBM(2, std=-1.0)
-    with pytest.raises(InputError, match="EBM: expected shape, width and depth of at least 1"):
-        EBM(2, width=0)
+        EBM.perceptron(2, std=-1.0)
+    with pytest.raises(InputError, match="Perceptron: expected dim, width and depth of at least 1, got 2, 0 and 2"):
+        EBM.perceptron(2, width=0)
+    with pytest.raises(InputError, match="net: expected a torch.nn.Module from points to energies, got int"):
+        inspect.unwrap(EBM.__init__)(EBM.__new__(EBM), 2, first)
     assert math.isfinite(float(first.log_prob(torch.zeros(1, 2)).detach()))

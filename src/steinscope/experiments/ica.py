@@ -66,8 +66,8 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
 
 def _run(trial: Trial, out: Path) -> Trial:
     seed, dim = trial["seed"], trial["dim"]
-    truth = ICA.random(dim, seed=seed)
-    model = ICA.random(dim, seed=1000 + seed)
+    truth = ICA(dim, seed=seed)
+    model = ICA(dim, seed=1000 + seed)
     test = truth.sample(TEST_POINTS, seed=10_000 + seed)
     curve: list[list[float]] = []
 

@@ -14,10 +14,37 @@ from steinscope.data.images import from_logits, load_images, synthetic_images, t
 from steinscope.errors import InputError
 from steinscope.plots import save_image_grid
 
-__all__ = ["fresh_logits", "restore", "save_grid", "take_images"]
+__all__ = ["SETTINGS", "SMOKE_SETTINGS", "fresh_logits", "restore", "save_grid", "take_images"]
 
 Draw = Callable[[int, torch.Generator], Tensor]
 SYNTHETIC = "synthetic"
+# The paper's settings of models trained on images, and of the critic that judges them afterwards.
+SETTINGS: dict[str, Any] = {
+    "data": ["mnist", "fashion-mnist"],
+    "size": 28,
+    "train_images": None,
+    "look_images": 5000,
+    "test_images": None,
+    "width": 1000,
+    "batch_size": 128,
+    "l2": 10.0,
+    "critic_steps": 5,
+    "samples": 64,
+    "critic_width": 300,
+    "judge_steps": 620,
+}
+SMOKE_SETTINGS: dict[str, Any] = {
+    "data": [SYNTHETIC],
+    "size": 8,
+    "train_images": 300,
+    "look_images": 300,
+    "test_images": 300,
+    "width": 16,
+    "batch_size": 32,
+    "samples": 9,
+    "critic_width": 8,
+    "judge_steps": 10,
+}
 
 
 def take_images(data: str, split: str, count: int | None, size: int = 28) -> Tensor:

@@ -19,7 +19,7 @@ from steinscope.data.images import to_logits
 from steinscope.densities import from_log_prob
 from steinscope.errors import NonFiniteError
 from steinscope.experiments import flow_eval, rbm_images
-from steinscope.experiments.image_data import fresh_logits, restore, save_grid, take_images
+from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, fresh_logits, restore, save_grid, take_images
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.gof import gof_test
 from steinscope.models.ebm import EBM
@@ -47,7 +47,7 @@ def _make_model(settings: Mapping[str, Any], data: str) -> EBM:
     """The Gaussian starts at the data's mean and standard deviation plus 1."""
     size = settings["size"]
     look = to_logits(take_images(data, "train", settings["look_images"], size), seed=0).flatten(1)
-    return EBM(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1)
+    return EBM.perceptron(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1)
 
 
 def _sample(model: nn.Module, start: Tensor, sigma: float, steps: int, settings: Mapping[str, Any]) -> Tensor:
@@ -195,27 +195,16 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
 
 
 QUICK = {
-    "data": ["mnist", "fashion-mnist"],
-    "size": 28,
-    "train_images": None,
-    "look_images": 5000,
-    "test_images": None,
-    "width": 1000,
+    **SETTINGS,
     "skip": False,
     "precondition": True,
     "steps": 5000,
-    "batch_size": 128,
     "lr": 1e-4,
-    "l2": 10.0,
-    "critic_steps": 5,
     "noise": None,
     "checkpoints": 5,
     "epsilon": 1.0,
     "sigma": 0.01,
     "chain_steps": 1000,
-    "samples": 64,
-    "critic_width": 300,
-    "judge_steps": 620,
     "rbm": None,
     "rbm_hidden": 100,
     "flow": None,
@@ -224,22 +213,7 @@ QUICK = {
 
 EXPERIMENT = Experiment(
     scales={
-        "smoke": {
-            **QUICK,
-            "data": ["synthetic"],
-            "size": 8,
-            "train_images": 300,
-            "look_images": 300,
-            "test_images": 300,
-            "width": 16,
-            "steps": 4,
-            "batch_size": 32,
-            "checkpoints": 2,
-            "chain_steps": 5,
-            "samples": 9,
-            "critic_width": 8,
-            "judge_steps": 10,
-        },
+        "smoke": {**QUICK, **SMOKE_SETTINGS, "steps": 4, "checkpoints": 2, "chain_steps": 5},
         "quick": QUICK,
         "paper": {**QUICK, "steps": 46_900, "checkpoints": 10},
     },

@@ -11,7 +11,7 @@ import torch
 from steinscope.critics import MLP
 from steinscope.data.images import to_logits
 from steinscope.estimation import discrepancy
-from steinscope.experiments.image_data import fresh_logits, restore, save_grid, take_images
+from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, fresh_logits, restore, save_grid, take_images
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
 from steinscope.objectives.stein import LearnedStein
@@ -87,44 +87,11 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     return [*lines, "Paper (figure): samples that show strokes of digits and outlines of clothes; no numbers."]
 
 
-QUICK = {
-    "data": ["mnist", "fashion-mnist"],
-    "size": 28,
-    "train_images": None,
-    "look_images": 5000,
-    "test_images": None,
-    "hidden": 100,
-    "width": 1000,
-    "steps": 3000,
-    "batch_size": 128,
-    "lr": 1e-3,
-    "critic_lr": 1e-3,
-    "l2": 10.0,
-    "critic_steps": 5,
-    "gibbs_steps": 2000,
-    "samples": 64,
-    "critic_width": 300,
-    "judge_steps": 620,
-}
+QUICK = {**SETTINGS, "hidden": 100, "steps": 3000, "lr": 1e-3, "critic_lr": 1e-3, "gibbs_steps": 2000}
 
 EXPERIMENT = Experiment(
     scales={
-        "smoke": {
-            **QUICK,
-            "data": ["synthetic"],
-            "size": 8,
-            "train_images": 300,
-            "look_images": 300,
-            "test_images": 300,
-            "hidden": 5,
-            "width": 16,
-            "steps": 5,
-            "batch_size": 32,
-            "gibbs_steps": 5,
-            "samples": 9,
-            "critic_width": 8,
-            "judge_steps": 10,
-        },
+        "smoke": {**QUICK, **SMOKE_SETTINGS, "hidden": 5, "steps": 5, "gibbs_steps": 5},
         "quick": QUICK,
         "paper": {**QUICK, "steps": 46_900},
     },

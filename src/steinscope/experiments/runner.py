@@ -121,7 +121,7 @@ def _settings(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[s
             raise InputError(f"options: expected some of {', '.join(defaults)}, got {key!r}")
         default = defaults[key]
         is_number = isinstance(default, int | float) and isinstance(value, int | float)
-        if default is not None and not is_number and not isinstance(value, type(default)):
+        if None not in (default, value) and not is_number and not isinstance(value, type(default)):
             raise InputError(f"options: {key} is {json.dumps(default)} by default, got {json.dumps(value)}")
     return {**defaults, **options}
 

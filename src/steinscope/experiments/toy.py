@@ -59,7 +59,9 @@ def _objective(trial: Trial) -> TrainingObjective:
 
 def _network(trial: Trial, look: Tensor) -> EBM:
     """An EBM whose first layer starts steeper than usual, because the densities are sharp."""
-    return _sharpen(EBM(2, trial["width"], mean=look.mean(0), std=look.std(0) + 1), trial["steepness"])
+    model = EBM.perceptron(2, trial["width"], mean=look.mean(0), std=look.std(0) + 1)
+    _sharpen(model.net, trial["steepness"])
+    return model
 
 
 def _sharpen(network: Any, steepness: float) -> Any:
@@ -113,7 +115,8 @@ def _run(trial: Trial, out: Path) -> Trial:
 
 def _image(ax: Any, values: Any, title: str) -> None:
     extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
-    ax.imshow(np.array(values), origin="lower", extent=extent, cmap="viridis")
+    # The square root, so that thin rings of little mass can be seen beside dense ones.
+    ax.imshow(np.sqrt(np.array(values)), origin="lower", extent=extent, cmap="viridis")
     ax.set(title=title, xticks=[], yticks=[])
 
 

@@ -18,87 +18,41 @@ from steinscope.features import AnyFeatures, FeatureMap
 from steinscope.layers import linear_layers
 from steinscope.randomness import Seed, make_generator
 
-__all__ = ["EBM", "HiddenFeatures"]
+__all__ = ["EBM", "HiddenFeatures", "Perceptron"]
 
 Points = Float[Tensor, "n *shape"]
 
 
-class EBM(nn.Module):
-    r"""The unnormalised density $\exp(-E(x)) N(x; \mu, \mathrm{diag}(\sigma^2))$ of the paper.
-
-    E is a multilayer perceptron with Swish, or a network of your own. The Gaussian, whose parameters are learned too,
-    makes sure that the density can be normalised.
+class Perceptron(nn.Module):
+    """A multilayer perceptron with Swish from points to energies, the network of the paper.
 
     Arguments:
-        shape: The shape of a point: a number of coordinates, or several axes.
+        dim: The number of coordinates of a point.
         width: Units in each hidden layer.
         depth: Number of hidden layers.
-        net: A network of your own, from points (n, ...) to n energies; then width, depth and seed are not used.
-        mean: Where the Gaussian starts.
-        std: Its first standard deviation.
         seed: The source of the first weights.
-
-    Example:
-        >>> model = EBM(2, width=16)
-        >>> model.log_prob(torch.zeros(3, 2)).shape, model.score(torch.zeros(3, 2)).shape
-        (torch.Size([3]), torch.Size([3, 2]))
     """
 
-    def __init__(
-        self,
-        shape: int | Sequence[int],
-        width: int = 300,
-        depth: int = 2,
-        *,
-        net: nn.Module | None = None,
-        mean: Any = 0.0,
-        std: Any = 1.0,
-        seed: Seed = 0,
-    ) -> None:
+    def __init__(self, dim: int, width: int = 300, depth: int = 2, *, seed: Seed = 0) -> None:
         super().__init__()
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.dim = math.prod(self.shape)
-        if min(self.dim, width, depth) < 1:
-            raise InputError(f"EBM: expected shape, width and depth of at least 1, got {shape}, {width} and {depth}")
-        self.net = net
-        self.layers = linear_layers([self.dim, *[width] * depth, 1], make_generator(seed)) if net is None else None
-        mean, std = (torch.as_tensor(part, dtype=torch.get_default_dtype()).detach() for part in (mean, std))
-        if not bool((std > 0).all()):
-            raise InputError("std: expected positive numbers")
-        self.mean = nn.Parameter(mean.expand(self.shape).flatten().clone())
-        self.log_std = nn.Parameter(std.log().expand(self.shape).flatten().clone())
-
-    def energy(self, x: Points) -> Float[Tensor, " n"]:
-        """E(x) at each point, without the Gaussian."""
-        if self.layers is None:
-            assert self.net is not None
-            return self.net(x).reshape(len(x))
-        return self.layers[-1](self.hidden(x))[:, 0]
+        if min(dim, width, depth) < 1:
+            raise InputError(f"Perceptron: expected dim, width and depth of at least 1, got {dim}, {width} and {depth}")
+        self.layers = linear_layers([dim, *[width] * depth, 1], make_generator(seed))
 
     def hidden(self, x: Points) -> Float[Tensor, "n k"]:
         """The last hidden layer at each point."""
-        if self.layers is None:
-            raise InputError("EBM: a network of your own has no hidden layer that is known here")
         h = x.reshape(len(x), -1)
         for layer in self.layers[:-1]:
             h = functional.silu(layer(h))
         return h
 
-    def log_prob(self, x: Points) -> Float[Tensor, " n"]:
-        """The log-density at each point, without the normalising constant."""
-        u = (x.reshape(len(x), -1) - self.mean) * (-self.log_std).exp()
-        gaussian = -0.5 * u.square().sum(1) - self.log_std.sum() - 0.5 * self.dim * math.log(2 * math.pi)
-        return gaussian - self.energy(x)
+    def forward(self, x: Points) -> Float[Tensor, " n"]:
+        """The energy at each point."""
+        return self.layers[-1](self.hidden(x))[:, 0]
 
-    def score(self, x: Points) -> Points:
-        """The gradient of the log-density at each point, in closed form for the perceptron.
-
-        Gradients reach the parameters and x through it once; for higher derivatives differentiate `log_prob`.
-        """
-        if self.layers is None:
-            score = differentiable_score(self, x)
-            return score if torch.is_grad_enabled() else score.detach()
-        flat = h = x.reshape(len(x), -1)
+    def gradient(self, x: Points) -> Float[Tensor, "n d"]:
+        """The gradient of the energy in x, in closed form, with each point as one row."""
+        h = x.reshape(len(x), -1)
         derivatives = []
         for layer in self.layers[:-1]:
             h, derivative = swish_with_derivative(layer(h))
@@ -107,18 +61,96 @@ class EBM(nn.Module):
         gradient = weights[-1] * derivatives[-1]
         for weight, derivative in zip(weights[-2:0:-1], derivatives[-2::-1], strict=True):
             gradient = (gradient @ weight) * derivative
-        return -torch.addmm((flat - self.mean) * (-2 * self.log_std).exp(), gradient, weights[0]).view(x.shape)
+        return gradient @ weights[0]
 
     @property
     def features(self) -> FeatureMap:
-        """The last hidden layer as a feature map; a model with a network of your own has none."""
-        if self.layers is None:
-            raise AttributeError("features")
+        """The last hidden layer as a feature map."""
         if len(self.layers) == 3:
             first, second, _ = self.layers
             parts = (first.weight, first.bias, second.weight, second.bias)
             return HiddenFeatures(*(cast(Tensor, part).detach() for part in parts))
         return AnyFeatures(self.hidden)
+
+
+class EBM(nn.Module):
+    r"""The unnormalised density $\exp(-E(x)) N(x; \mu, \mathrm{diag}(\sigma^2))$ of the paper.
+
+    E is a network. The Gaussian, whose parameters are learned too, makes sure that the density can be normalised.
+
+    Arguments:
+        net: A network from points (n, ...) to n energies, of shape (n,) or (n, 1).
+        dim: The number of coordinates of a point, or the shape of one, such as (28, 28).
+        mean: Where the Gaussian starts.
+        std: Its first standard deviation.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 16), nn.Softplus(), nn.Linear(16, 1))
+        >>> model = EBM(net, 2)
+        >>> model.log_prob(torch.zeros(3, 2)).shape, model.score(torch.zeros(3, 2)).shape
+        (torch.Size([3]), torch.Size([3, 2]))
+    """
+
+    def __init__(self, net: nn.Module, dim: int | Sequence[int], *, mean: Any = 0.0, std: Any = 1.0) -> None:
+        super().__init__()
+        if not isinstance(net, nn.Module):
+            raise InputError(f"net: expected a torch.nn.Module from points to energies, got {type(net).__name__}")
+        self.shape = (dim,) if isinstance(dim, int) else tuple(dim)
+        self.dim = math.prod(self.shape)
+        if self.dim < 1:
+            raise InputError(f"dim: expected at least 1 coordinate, got {dim}")
+        self.net = net
+        mean, std = (torch.as_tensor(part, dtype=torch.get_default_dtype()).detach() for part in (mean, std))
+        if not bool((std > 0).all()):
+            raise InputError("std: expected positive numbers")
+        self.mean = nn.Parameter(mean.expand(self.shape).flatten().clone())
+        self.log_std = nn.Parameter(std.log().expand(self.shape).flatten().clone())
+
+    @classmethod
+    def perceptron(
+        cls,
+        dim: int | Sequence[int],
+        width: int = 300,
+        depth: int = 2,
+        *,
+        mean: Any = 0.0,
+        std: Any = 1.0,
+        seed: Seed = 0,
+    ) -> EBM:
+        """The paper's: with a `Perceptron`, whose score is in closed form and whose last layer gives `features`."""
+        coordinates = dim if isinstance(dim, int) else math.prod(dim)
+        return cls(Perceptron(coordinates, width, depth, seed=seed), dim, mean=mean, std=std)
+
+    def energy(self, x: Points) -> Float[Tensor, " n"]:
+        """E(x) at each point, without the Gaussian."""
+        energy = self.net(x)
+        if energy.numel() != len(x):
+            raise InputError(f"net: expected {len(x)} energies, shape (n,) or (n, 1), got {tuple(energy.shape)}")
+        return energy.reshape(len(x))
+
+    def log_prob(self, x: Points) -> Float[Tensor, " n"]:
+        """The log-density at each point, without the normalising constant."""
+        u = (x.reshape(len(x), -1) - self.mean) * (-self.log_std).exp()
+        gaussian = -0.5 * u.square().sum(1) - self.log_std.sum() - 0.5 * self.dim * math.log(2 * math.pi)
+        return gaussian - self.energy(x)
+
+    def score(self, x: Points) -> Points:
+        """The gradient of the log-density at each point, in closed form for a `Perceptron`.
+
+        Gradients reach the parameters and x through it once; for higher derivatives differentiate `log_prob`.
+        """
+        if not isinstance(self.net, Perceptron):
+            score = differentiable_score(self, x)
+            return score if torch.is_grad_enabled() else score.detach()
+        gaussian = (x.reshape(len(x), -1) - self.mean) * (-2 * self.log_std).exp()
+        return -(gaussian + self.net.gradient(x)).view(x.shape)
+
+    @property
+    def features(self) -> FeatureMap:
+        """The last hidden layer as a feature map; a model with another network has none."""
+        if not isinstance(self.net, Perceptron):
+            raise AttributeError("features")
+        return self.net.features
 
 
 class HiddenFeatures(FeatureMap):

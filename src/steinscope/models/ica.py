@@ -15,7 +15,7 @@ from steinscope.randomness import Seed, make_generator
 
 __all__ = ["ICA", "UnnormalisedICA"]
 
-Sources = Literal["logistic", "laplace"]
+Source = Literal["logistic", "laplace"]
 
 
 class ICA(nn.Module):
@@ -26,39 +26,37 @@ class ICA(nn.Module):
     "laplace" is $p(z) \propto \exp(-\sqrt{z^2 + \varepsilon^2})$, which has no jump.
 
     Arguments:
-        weights: The unmixing matrix W, (d, d).
-        sources: `"logistic"` or `"laplace"`.
+        dim: The number of coordinates, and of sources.
+        source: `"logistic"` or `"laplace"`.
+        weights: The unmixing matrix W, (d, d). By default that of the paper: the mixing matrix is Gaussian, drawn again
+            until its condition number is below `dim`.
         smoothing: ε of the smoothed Laplace density.
+        seed: The source of the random matrix.
     """
 
-    def __init__(self, weights: Any, sources: Sources = "logistic", smoothing: float = 0.1) -> None:
+    def __init__(
+        self, dim: int, source: Source = "logistic", *, weights: Any = None, smoothing: float = 0.1, seed: Seed = 0
+    ) -> None:
         super().__init__()
-        weights = torch.as_tensor(weights).detach().clone()
-        if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-            raise InputError(f"weights: expected a square matrix, got shape {tuple(weights.shape)}")
-        if sources not in ("logistic", "laplace"):
-            raise InputError(f'sources: expected "logistic" or "laplace", got {sources!r}')
+        if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+            raise InputError(f"dim: expected a whole number of at least 1, got {dim!r}")
+        weights = _random_unmixing(dim, seed) if weights is None else torch.as_tensor(weights).detach().clone()
+        if weights.shape != (dim, dim):
+            raise InputError(f"weights: expected a matrix of shape {(dim, dim)}, got {tuple(weights.shape)}")
+        if source not in ("logistic", "laplace"):
+            raise InputError(f'source: expected "logistic" or "laplace", got {source!r}')
         if not smoothing > 0:
             raise InputError(f"smoothing: expected a positive number, got {smoothing}")
         self.weights = nn.Parameter(weights)
-        self.sources, self.smoothing = sources, smoothing
+        self.source, self.smoothing = source, smoothing
         # The normaliser of the smoothed Laplace density is 2 ε K₁(ε), with K₁ a modified Bessel function.
         k1 = torch.special.modified_bessel_k1(torch.tensor(smoothing, dtype=torch.float64))
-        self._log_normaliser = 0.0 if sources == "logistic" else math.log(2 * smoothing * float(k1))
-
-    @classmethod
-    def random(cls, dim: int, sources: Sources = "logistic", seed: Seed = 0) -> ICA:
-        """The paper's: the mixing matrix is Gaussian, drawn again until its condition number is below `dim`."""
-        generator = make_generator(seed)
-        while True:
-            mixing = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
-            if dim == 1 or float(torch.linalg.cond(mixing)) < dim:
-                return cls(torch.linalg.inv(mixing).float(), sources)
+        self._log_normaliser = 0.0 if source == "logistic" else math.log(2 * smoothing * float(k1))
 
     def log_potential(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         r"""The log-density at each point without $\log|\det W|$, as an unnormalised model has it."""
         z = x @ self.weights.T
-        if self.sources == "logistic":
+        if self.source == "logistic":
             values = -z - 2 * functional.softplus(-z)
         else:
             values = -(z.square() + self.smoothing**2).sqrt()
@@ -71,7 +69,7 @@ class ICA(nn.Module):
     def score(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """The gradient of the log-density at each point."""
         z = x @ self.weights.T
-        if self.sources == "logistic":
+        if self.source == "logistic":
             return -torch.tanh(0.5 * z) @ self.weights
         return -(z * (z.square() + self.smoothing**2).rsqrt()) @ self.weights
 
@@ -81,7 +79,7 @@ class ICA(nn.Module):
         generator = make_generator(seed, self.weights.device, purpose="sample")
         like = {"generator": generator, "dtype": torch.float64, "device": self.weights.device}
         shape = (n, len(self.weights))
-        if self.sources == "logistic":
+        if self.source == "logistic":
             z = torch.logit(torch.rand(shape, **like).clamp(1e-12, 1 - 1e-12))
         else:
             z = torch.empty(shape, dtype=torch.float64, device=self.weights.device)
@@ -94,6 +92,14 @@ class ICA(nn.Module):
                 z = torch.where(missing & kept, draw, z)
                 missing &= ~kept
         return torch.linalg.solve(self.weights.double(), z.T).T.to(self.weights.dtype)
+
+
+def _random_unmixing(dim: int, seed: Seed) -> Tensor:
+    generator = make_generator(seed)
+    while True:
+        mixing = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
+        if dim == 1 or float(torch.linalg.cond(mixing)) < dim:
+            return torch.linalg.inv(mixing).float()
 
 
 class UnnormalisedICA(nn.Module):
