@@ -25,7 +25,7 @@ objectives = {
 # %%
 models = {}
 for name, objective in objectives.items():
-    model = EBM(2, width=64, mean=x.mean(0), std=x.std(0) + 1)
+    model = EBM.perceptron(2, width=64, mean=x.mean(0), std=x.std(0) + 1)
     result = train(model, x, objective=objective, steps=STEPS, batch_size=256, lr=5e-3, lr_decay=True, average=0.99)
     models[name] = result.averaged
     print(f"Trained by {name}.")

@@ -26,7 +26,7 @@ x, held_out = draw_toy("8gaussians", 4000, seed=0).split([3000, 1000])
 # at first, so that the model learns how much mass each of them has.
 
 # %%
-model = EBM(2, width=64, mean=x.mean(0), std=x.std(0) + 1)
+model = EBM.perceptron(2, width=64, mean=x.mean(0), std=x.std(0) + 1)
 objective = LearnedStein(MLP(2, width=64, skip=True))
 result = train(
     model, x, objective=objective, steps=STEPS, batch_size=256, lr=5e-3, lr_decay=True, average=0.99, noise=1.0

@@ -98,7 +98,7 @@ def _train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
             halfway["half-trained EBM"] = copy.deepcopy(model)
 
     result = train(
-        EBM(2, _WIDTH, mean=x.mean(0), std=x.std(0) + 1),
+        EBM.perceptron(2, _WIDTH, mean=x.mean(0), std=x.std(0) + 1),
         x,
         objective=LearnedStein(MLP(2, _WIDTH, skip=True)),
         steps=steps,
