@@ -10,6 +10,7 @@ import torch
 from steinscope import compare, gof_test, train
 from steinscope.comparison import Ranking
 from steinscope.critics import Linear
+from steinscope.errors import InputError
 from steinscope.kernels import ksd_test
 from steinscope.models.gaussian import Gaussian
 from steinscope.report import report_ranking, report_test, report_training
@@ -24,6 +25,10 @@ def points(n=300, dim=3):
     x = torch.randn(n, dim, generator=generator(0))
     x[:, 1 % dim] = 1.5 * x[:, 1 % dim]
     return x
+
+
+def moments(x):
+    return x.mean(0), torch.cov(x.T)
 
 
 def text_of(html):
@@ -111,6 +116,25 @@ def test_one_model_alone():
 def test_a_doubtful_first_place_is_called_so():
     x = points()
     assert "comes first, but not beyond doubt" in report_ranking(rank({"a": -x, "b": -x}))
+
+
+def test_a_ranking_can_show_tests_and_densities():
+    x = points(300, 2)
+    models = {"narrow": Gaussian(torch.zeros(2), std=0.5), EVIL: torch.distributions.MultivariateNormal(*moments(x))}
+    ranking = compare({**models, "scores": -x}, x, critic=Linear(2), folds=2)
+    tests = {name: gof_test(x, models[name]) for name in models}
+    html = report_ranking(ranking, tests=tests, models=models, points=x.numpy())
+    text = text_of(html)
+    # A ranking has two charts, and there are two models with a density.
+    assert html.count("<svg") == 4 and html.count("data:image/png") == 2
+    assert f"narrow rejected at 0.05 {number(tests['narrow'].pvalue, 3)} {tests['narrow'].strongest.name}" in text
+    assert "nothing found at 0.05" in text and "<script>alert" not in html and html.count("<script") == 1
+
+
+@pytest.mark.parametrize("given", [None, torch.zeros(10, 3).numpy()])
+def test_densities_need_points_in_the_plane(given):
+    with pytest.raises(InputError, match=r"points: densities of models are drawn below points \(n, 2\), got"):
+        report_ranking(rank(), models={"true": Gaussian(torch.zeros(3))}, points=given)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])

@@ -54,7 +54,7 @@ class ICA(nn.Module):
         self._log_normaliser = 0.0 if source == "logistic" else math.log(2 * smoothing * float(k1))
 
     def log_potential(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """The log-density at each point without log |det W|, as an unnormalised model has it."""
+        r"""The log-density at each point without $\log|\det W|$, as an unnormalised model has it."""
         z = x @ self.weights.T
         if self.source == "logistic":
             values = -z - 2 * functional.softplus(-z)
@@ -103,7 +103,7 @@ def _random_unmixing(dim: int, seed: Seed) -> Tensor:
 
 
 class UnnormalisedICA(nn.Module):
-    """An ICA model whose `log_prob` leaves out log |det W|, for objectives that must not use it.
+    r"""An ICA model whose `log_prob` leaves out $\log|\det W|$, for objectives that must not use it.
 
     Arguments:
         model: The model; its parameters are shared.

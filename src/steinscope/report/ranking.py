@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from markupsafe import Markup
 
 from steinscope.comparison import Ranking
 from steinscope.errors import InputError
 from steinscope.report.charts import interval_chart, number
+from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
+from steinscope.results import TestResult, one_for_each_pair
 
 __all__ = ["report_ranking"]
 
@@ -19,13 +24,26 @@ _MOST_EXPLAINED = 10
 _PLACES = ("Largest", "Second", "Third")
 
 
-def report_ranking(ranking: Ranking, *, data: str = "") -> str:
+def report_ranking(
+    ranking: Ranking,
+    *,
+    data: str = "",
+    tests: Mapping[str, TestResult] | None = None,
+    models: Mapping[str, Any] | None = None,
+    points: np.ndarray | None = None,
+) -> str:
     """The report of a ranking as one HTML file.
 
     Arguments:
         ranking: What `compare` returned.
         data: What the points are called.
+        tests: The test of fit of each model, for models that have one.
+        models: The models, to draw their densities below points in the plane.
+        points: The points, an array (n, 2); needed with `models`.
     """
+    if models is not None and (points is None or points.ndim != 2 or points.shape[1] != 2):
+        came = "none" if points is None else f"an array of shape {points.shape}"
+        raise InputError(f"points: densities of models are drawn below points (n, 2), got {came}")
     first = next(iter(ranking.estimates.values()))
     facts = [
         ("Points", data),
@@ -44,6 +62,14 @@ def report_ranking(ranking: Ranking, *, data: str = "") -> str:
         chart=_discrepancies(ranking),
         differences=_differences(ranking) if many else "",
         coordinates=_coordinates(ranking),
+        tests=_tests(ranking, tests) if tests else None,
+        densities=[
+            model_density(models[name], points, name)
+            for name in ranking.names
+            if callable(getattr(models.get(name), "log_prob", None))
+        ]
+        if models is not None and points is not None
+        else [],
         pairs=_pairs(ranking) if 2 < len(ranking.names) <= _MOST_PAIRS else None,
         failures=list(ranking.failures.items()),
     )
@@ -135,6 +161,28 @@ def _coordinates(ranking: Ranking) -> Table | None:
         rows,
         frozenset(range(len(columns))),
     )
+
+
+def _tests(ranking: Ranking, tests: Mapping[str, TestResult]) -> Table:
+    rows = []
+    for name in ranking.names:
+        if name not in tests:
+            continue
+        result = tests[name]
+        found = one_for_each_pair(result.findings)
+        rows.append(
+            [
+                name,
+                f"rejected at {number(result.alpha)}"
+                if result.rejected
+                else f"nothing found at {number(result.alpha)}",
+                Cell.of(result.pvalue, 3),
+                result.strongest.name if result.strongest else "–",
+                str(found[0]) if result.rejected and found else "–",
+            ]
+        )
+    columns = ("Model", "Verdict", "p-value", "Strongest critic", "Largest finding")
+    return Table("Tests of fit", columns, rows, frozenset({0, 1, 3, 4}))
 
 
 def _pairs(ranking: Ranking) -> Table:

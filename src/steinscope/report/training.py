@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from steinscope.report.charts import density_chart, line_chart, number, scatter_chart
+from steinscope.report.charts import line_chart, number, scatter_chart
+from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
 from steinscope.training import TrainResult
 
 __all__ = ["report_training"]
 
-_GRID = 120
 _TABLE_COORDINATES = 200
+_DENSITY_TITLE = "The model's density, which need not be normalised, below points of the data"
 
 
 def report_training(
@@ -54,7 +55,7 @@ def report_training(
         sentence=f"The model was trained{f' on {data}' if data else ''} by {result.state.settings['objective']}{loss}.",
         facts=[(name, _setting(value)) for name, value in listed.items() if value is not None],
         curves=curves,
-        density=_density(model, flat) if has_density and flat is not None else "",
+        density=model_density(model, flat, _DENSITY_TITLE) if has_density and flat is not None else "",
         samples=_samples(flat, drawn) if flat is not None and drawn is not None else "",
         table=_moments(flat, drawn) if flat is not None and drawn is not None else None,
     )
@@ -74,23 +75,6 @@ def _curve(title: str, step: np.ndarray, values: np.ndarray) -> Markup:
         f"From {number(float(finite[0]), 3)} to {number(float(finite[-1]), 3)}" if len(finite) else "No values"
     )
     return line_chart(title, step, values, "step", "mean since the last log point", description)
-
-
-def _density(model: Any, points: np.ndarray) -> Markup:
-    import torch
-
-    low, high = np.quantile(points, [0.002, 0.998], axis=0)
-    low, high = low - 0.1 * (high - low), high + 0.1 * (high - low)
-    axes = [np.linspace(low[i], high[i], _GRID) for i in (0, 1)]
-    grid = np.stack(np.meshgrid(*axes), -1).reshape(-1, 2)
-    parameter = next(model.parameters())
-    with torch.no_grad():
-        places = torch.as_tensor(grid, dtype=parameter.dtype, device=parameter.device)
-        log_density = model.log_prob(places).double().cpu().numpy().reshape(_GRID, _GRID)
-    density = np.exp(log_density - log_density.max())
-    title = "The model's density, which need not be normalised, below points of the data"
-    extent = (float(low[0]), float(high[0]), float(low[1]), float(high[1]))
-    return density_chart(title, density, extent, points, ("x[0]", "x[1]"), f"{min(len(points), 1500)} points")
 
 
 def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:

@@ -1,0 +1,34 @@
+"""The density of a model in the plane, as a chart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from steinscope.report.charts import density_chart
+
+__all__ = ["model_density"]
+
+_GRID = 120
+
+
+def model_density(model: Any, points: np.ndarray, title: str) -> Markup:
+    """The density of a model with `log_prob(x)`, which need not be normalised, below points (n, 2)."""
+    import torch
+
+    from steinscope.densities import placement
+
+    points = np.asarray(points, dtype=np.float64)
+    low, high = np.quantile(points, [0.002, 0.998], axis=0)
+    low, high = low - 0.1 * (high - low), high + 0.1 * (high - low)
+    axes = [np.linspace(low[i], high[i], _GRID) for i in (0, 1)]
+    grid = np.stack(np.meshgrid(*axes), -1).reshape(-1, 2)
+    dtype, device = placement(model, torch.get_default_dtype(), torch.device("cpu"))
+    with torch.no_grad():
+        places = torch.as_tensor(grid, dtype=dtype, device=device)
+        log_density = model.log_prob(places).double().cpu().numpy().reshape(_GRID, _GRID)
+    density = np.exp(log_density - log_density.max())
+    extent = (float(low[0]), float(high[0]), float(low[1]), float(high[1]))
+    return density_chart(title, density, extent, points, ("x[0]", "x[1]"), f"{min(len(points), 1500)} points")
