@@ -152,13 +152,11 @@ class SparseLearner:
             features[:, 2 * number + 1], features[:, 2 * number + 2] = sine, cosine
         return features
 
-    def _slopes(self, features: Float[Tensor, "*n m d"]) -> Float[Tensor, "*n m d"]:
-        """Derivatives of the functions, or their sums: a sine's is made of its cosine, and a cosine's of its sine."""
+    def _slope_sums(self, sums: Float[Tensor, "m d"], n: int) -> Float[Tensor, "m d"]:
+        """Sums of the functions' derivatives over n points: a sine's is made of its cosine, a cosine's of its sine."""
         rate = self.rate[1::2, None] / self.spread
-        slopes = torch.empty_like(features)
-        slopes[..., 0, :] = 1 / self.spread
-        torch.mul(features[..., 2::2, :], rate, out=slopes[..., 1::2, :])
-        torch.mul(features[..., 1::2, :], -rate, out=slopes[..., 2::2, :])
+        slopes = torch.empty_like(sums)
+        slopes[0], slopes[1::2], slopes[2::2] = n / self.spread, rate * sums[2::2], -rate * sums[1::2]
         return slopes
 
     def _terms(self, x: Batch) -> tuple[Tensor, Tensor]:
@@ -183,18 +181,25 @@ class SparseLearner:
         features = self._features(x)
         n = len(x)
         self.sums.addmm_(score.T, features.view(n, -1))
-        slope_sums = self._slopes(features.sum(0))
-        slope_sums[0] *= n
-        self._diagonal(self.sums).add_(slope_sums)
+        self._diagonal(self.sums).add_(self._slope_sums(features.sum(0), n))
         self.count += n
         m = min(n, self.variance_points - self.variance_count)
         if m > 0:
             features, score = features[:m], score[:m]
-            self.squares.addmm_(score.T.square(), features.square().view(m, -1))
-            slopes = self._slopes(features)
-            # The square of s φ + φ' is s² φ² + (2 s φ + φ') φ'.
-            self._diagonal(self.squares).add_(slopes.addcmul(score[:, None], features, value=2).mul_(slopes).sum(0))
+            squared = features.square()
+            self.squares.addmm_(score.T.square(), squared.view(m, -1))
+            self._add_own_squares(features, squared.sum(0), score)
             self.variance_count += m
+
+    def _add_own_squares(
+        self, features: Float[Tensor, "n m d"], sums_of_squares: Float[Tensor, "m d"], score: Batch
+    ) -> None:
+        """Where a function acts on its own coordinate, the square of s φ + φ' is s² φ² + 2 s φ φ' + φ'²."""
+        diagonal, rate = self._diagonal(self.squares), self.rate[1::2, None] / self.spread
+        diagonal[0] += (2 * torch.linalg.vecdot(features[:, 0], score, dim=0) + len(score) / self.spread) / self.spread
+        products = (features[:, 1::2] * features[:, 2::2]).mul_(score[:, None]).sum(0).mul_(2 * rate)
+        diagonal[1::2] += products + rate.square() * sums_of_squares[2::2]
+        diagonal[2::2] += rate.square() * sums_of_squares[1::2] - products
 
     def refit(self) -> None:
         # With S the sum and Q the sum of squares of an entry's n terms, z² = r / (1 - r / n) for r = S² / Q. It grows
@@ -312,7 +317,7 @@ class FeatureLearner:
         gram, cross = torch.as_tensor(self.gram) / self.seen, torch.as_tensor(self.cross) / self.seen
         regular = gram.clone()
         regular.diagonal().add_(self.ridge * float(gram.diagonal().mean()))
-        self.weights = torch.linalg.solve(regular, cross.T).T
+        self.weights = torch.cholesky_solve(cross.T, torch.linalg.cholesky(regular)).T
 
 
 class CriticLearner:
