@@ -32,7 +32,7 @@ def test_a_run_on_a_data_set(here, command):
     html = (here / "runs/moons/report.html").read_text()
     assert "trained on moons by lsd" in html and html.count("<svg") == 5
     run = load_run("runs/moons")
-    assert run.step == 20 and run.shape == (2,) and run.model.layers[0].out_features == 8
+    assert run.step == 20 and run.shape == (2,) and run.model.net.layers[0].out_features == 8
 
 
 def test_a_run_on_an_array_is_a_model_for_the_other_commands(here, command):
