@@ -28,7 +28,8 @@ objective = {
 x = 1.0 + Gaussian(torch.zeros(3), std=0.7).sample(400)
 result = train(Gaussian(torch.zeros(3)), x, objective=objective, steps=25, batch_size=40, lr=0.01,
                checkpoint=sys.argv[2], average=0.9, noise=0.3, seed=4)
-print(result.history.model_loss[-1])
+# One write, so that the lines of two processes cannot mix.
+print(f"{result.history.model_loss[-1]}\\n", end="")
 """
 
 
