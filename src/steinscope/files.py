@@ -1,11 +1,15 @@
-"""Write files as a whole or not at all."""
+"""Write files as a whole or not at all, and tables as text."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["write_file"]
+__all__ = ["csv_text", "write_file"]
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -24,3 +28,12 @@ def write_file(path: Path, content: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same keys as CSV, with a line of names above."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.files import write_file
+from steinscope.files import csv_text, write_file
 
 __all__ = ["check_output", "json_text", "write_csv", "write_output"]
 
@@ -57,8 +55,4 @@ def _finite(value: Any) -> Any:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], option: str) -> None:
     """Write rows as CSV, with a line of names above."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_output(path, text.getvalue(), option)
+    write_output(path, csv_text(rows), option)

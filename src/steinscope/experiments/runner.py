@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
 import os
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.files import write_file
+from steinscope.files import csv_text, write_file
 from steinscope.progress import progress_bar
 
 __all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv"]
@@ -137,11 +135,7 @@ def read_record(records: Path, trial: Trial) -> Trial | None:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows with the same keys as CSV."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_file(path, text.getvalue().encode())
+    write_file(path, csv_text(rows).encode())
 
 
 def _record_path(records: Path, trial: Trial) -> Path:
