@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,18 +78,26 @@ def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[st
     write_file(out / "report.html", page.encode())
     _draw(held_out, models, ranking, out / "demo.png")
     _save_arrays(held_out, models, out)
-    worst = _file_name(ranking.names[-1])
+    worst, command = _file_name(ranking.names[-1]), _command()
     yield from (
         "",
         "To open:",
         f"  {out / 'report.html'}    the ranking, the tests and the densities",
         f"  {out / 'demo.png'}    densities, and arrows that show where each critic would move the mass",
         "To try next:",
-        f"  steinscope test {out / 'points.npy'} --score {out / worst} --explain",
-        "  steinscope train rings --steps 2000 --noise 1 --out runs/rings",
-        "  steinscope sample runs/rings -n 1000 --out samples.npy",
-        "  steinscope reproduce --list",
+        f"  {command} test {out / 'points.npy'} --score {out / worst} --explain",
+        f"  {command} train rings --steps 2000 --noise 1 --out runs/rings",
+        f"  {command} sample runs/rings -n 1000 --out samples.npy",
+        f"  {command} reproduce --list",
     )
+
+
+def _command() -> str:
+    """What to type for the command: its path in the environment where that is not on the search path."""
+    installed = Path(sys.executable).with_name("steinscope")
+    if shutil.which("steinscope") or not installed.exists():
+        return "steinscope"
+    return os.path.relpath(installed)
 
 
 def _train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
