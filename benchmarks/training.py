@@ -44,7 +44,7 @@ def our_step(model, critic, x, batch_size):
     loop = Loop(
         model,
         [parameter for parameter in model.parameters() if parameter.requires_grad],
-        LearnedStein(critic, l2=10.0, critic_steps=1),
+        LearnedStein(critic, l2=10.0, critic_steps=1, precondition=False),
         make_batches(x, batch_size, 0, dtype=x.dtype, device=x.device, shared=Processes(0, 1)),
         SETTINGS,
         Processes(0, 1),

@@ -103,6 +103,31 @@ def test_hutchinson_of_the_mlp_is_unbiased():
     assert (error < 4 * draws.std(0) / 4000**0.5).all()
 
 
+@pytest.mark.parametrize("depth, dropout", [(1, 0.0), (2, 0.0), (2, 0.5), (3, 0.2)])
+def test_hutchinson_of_the_mlp_equals_double_backward(depth, dropout):
+    """Value, estimate and their gradients, with the same masks and probe."""
+    critic = MLP(4, 6, depth, dropout, trace="hutchinson").double().train()
+    x = torch.randn(7, 4, dtype=torch.float64, generator=generator(1))
+    f, estimate = critic.value_and_divergence(x, generator(2))
+
+    source, masks = generator(2), [torch.ones(7, 6, dtype=torch.float64)] * depth
+    if dropout:
+        masks = [dropout_mask(mask, dropout, source) for mask in masks]
+    probe = torch.randn(7, 4, dtype=torch.float64, generator=source)
+    apply, points = masked_mlp(critic, masks), x.clone().requires_grad_()
+    expected_f = torch.stack([apply(point, row) for row, point in enumerate(points)])
+    product = torch.autograd.grad((expected_f * probe).sum(), points, create_graph=True)[0]
+    expected = (product * probe).sum(1)
+    torch.testing.assert_close(f, expected_f)
+    torch.testing.assert_close(estimate, expected)
+
+    weights, parameters = torch.linspace(-1, 2, 7, dtype=torch.float64), list(critic.parameters())
+    pairs = ((f, estimate), (expected_f, expected))
+    ours, theirs = (torch.autograd.grad(weights @ (a.sum(1) + b), parameters) for a, b in pairs)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_the_cheaper_divergence_is_chosen():
     critic = MLP(50, width=300).train()
     # Exact where the width is below twice the number of points.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["dropout_mask", "swish_with_derivative"]
+__all__ = ["dropout_mask", "swish_with_derivative", "swish_with_tangent"]
 
 
 class _SwishWithDerivative(torch.autograd.Function):
@@ -21,12 +21,7 @@ class _SwishWithDerivative(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        u = torch.sigmoid(a)
-        h = a.mul_(u)
-        d = torch.lerp(h, h.new_ones(()), u)
-        if mask is not None:
-            h.mul_(mask)
-            d.mul_(mask)
+        u, h, d = _swish(a, mask)
         ctx.mark_dirty(a)
         ctx.save_for_backward(u, h, d)
         return h, d
@@ -35,13 +30,63 @@ class _SwishWithDerivative(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_h: Tensor, grad_d: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         u, h, d = ctx.saved_tensors
-        second = torch.lerp(h, d, 2.0).lerp_(h.new_zeros(()), u)
-        return second.mul_(grad_d).addcmul_(grad_h, d), None
+        return _second_derivative(u, h, d).mul_(grad_d).addcmul_(grad_h, d), None
+
+
+def _swish(a: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """u, h and d. Overwrites `a` by h."""
+    u = torch.sigmoid(a)
+    h = a.mul_(u)
+    d = torch.lerp(h, h.new_ones(()), u)
+    if mask is not None:
+        h.mul_(mask)
+        d.mul_(mask)
+    return u, h, d
+
+
+def _second_derivative(u: Tensor, h: Tensor, d: Tensor) -> Tensor:
+    return torch.lerp(h, d, 2.0).lerp_(h.new_zeros(()), u)
+
+
+class _SwishWithTangent(torch.autograd.Function):
+    """From points and tangents as the two halves of one array: swish of the points, its derivative times the tangents.
+
+    One array, so that each layer is one product for both, and the gradient of its weights is one product too.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, both: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
+        result = torch.empty_like(both)
+        (a, tangent), (h, h_tangent) = both.chunk(2), result.chunk(2)
+        u, h, d = _swish(torch.add(a, bias, out=h), mask)
+        torch.mul(tangent, d, out=h_tangent)
+        ctx.save_for_backward(u, d, result, tangent)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        u, d, value, tangent = ctx.saved_tensors
+        grad_h, grad_tangent = grad.chunk(2)
+        result = torch.empty_like(value)
+        grad_a, grad_t = result.chunk(2)
+        torch.mul(grad_tangent, d, out=grad_t)
+        second = _second_derivative(u, value.chunk(2)[0], d)
+        torch.mul(grad_h, d, out=grad_a).addcmul_(second.mul_(tangent), grad_tangent)
+        return result, grad_a.sum(0), None
 
 
 def swish_with_derivative(a: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Swish of `a` and its derivative, both times `mask`. Overwrites `a`; differentiable once."""
     return _SwishWithDerivative.apply(a, mask)  # pyright: ignore[reportReturnType]
+
+
+def swish_with_tangent(both: Tensor, bias: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Swish of a + bias, and its derivative times t, both times `mask`, where a and t are the halves of `both`.
+
+    Differentiable once.
+    """
+    return _SwishWithTangent.apply(both, bias, mask)  # pyright: ignore[reportReturnType]
 
 
 def dropout_mask(like: Tensor, rate: float, generator: torch.Generator) -> Tensor:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steinscope.activations import dropout_mask, swish_with_derivative
+from steinscope.activations import dropout_mask, swish_with_derivative, swish_with_tangent
 from steinscope.divergence import draw_probe, value_and_diagonal, value_and_exact, value_and_hutchinson
 from steinscope.errors import InputError
 from steinscope.features import Affine, AnyFeatures, FeatureMap
@@ -117,19 +117,24 @@ class MLP(Critic):
         if flat.shape[1] != self.dim:
             raise InputError(f"x: this critic takes points of {self.dim} coordinates, got {flat.shape[1]}")
         generator = generator or default_generator(x.device)
-        derivatives = []
-        for layer in self.layers[:-1]:
-            a = layer(hidden)
-            mask = dropout_mask(a, self.dropout, generator) if self.training and self.dropout else None
-            hidden, derivative = swish_with_derivative(a, mask)
-            derivatives.append(derivative)
+        masks = [self._mask(layer, flat, generator) for layer in self.layers[:-1]]
         if self._is_exact(len(x)):
+            derivatives = []
+            for layer, mask in zip(self.layers[:-1], masks, strict=True):
+                hidden, derivative = swish_with_derivative(layer(hidden), mask)
+                derivatives.append(derivative)
             divergence = self._exact_divergence(derivatives)
         else:
-            divergence = self._estimated_divergence(derivatives, draw_probe(flat, "gaussian", generator))
+            probe = draw_probe(flat, "gaussian", generator)
+            hidden, divergence = self._estimated_divergence(flat, probe, masks)
         if self.skip is not None:
             divergence = divergence + self.skip.trace()
         return self._output(hidden, flat).view(x.shape), divergence
+
+    def _mask(self, layer: Any, x: Tensor, generator: torch.Generator) -> Tensor | None:
+        if not (self.training and self.dropout):
+            return None
+        return dropout_mask(x.new_empty(len(x), layer.out_features), self.dropout, generator)
 
     def value_and_diagonal(self, x: Points) -> tuple[Points, Points]:
         """f(x) and ∂f_i/∂x_i for each coordinate, in a third of the time of backward passes."""
@@ -179,11 +184,14 @@ class MLP(Critic):
             columns.append(tangent @ weights[-1][i])
         return torch.stack(columns, 1)
 
-    def _estimated_divergence(self, derivatives: list[Tensor], probe: Tensor) -> Tensor:
-        tangent, weights = probe, self._weights()
-        for weight, derivative in zip(weights[:-1], derivatives, strict=True):
-            tangent = (tangent @ weight.T) * derivative
-        return torch.linalg.vecdot(tangent, probe @ weights[-1])
+    def _estimated_divergence(self, x: Tensor, probe: Tensor, masks: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
+        """The last hidden layer, and vᵀJv from the tangent of v that goes through the layers with the points."""
+        both = torch.cat([x, probe])
+        *weights, last = self._weights()
+        for layer, weight, mask in zip(self.layers, weights, masks, strict=False):
+            both = swish_with_tangent(both @ weight.T, cast(Tensor, layer.bias), mask)
+        hidden, tangent = both.chunk(2)
+        return hidden, torch.linalg.vecdot(tangent, probe @ last)
 
     def _weights(self) -> list[Tensor]:
         return [cast(Tensor, layer.weight) for layer in self.layers]

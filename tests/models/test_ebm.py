@@ -38,21 +38,24 @@ def test_the_score_in_closed_form_is_the_gradient(depth):
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_gradients_through_the_score(depth):
     ebm, x, f = model(depth), points(), points().flip(0)
-    losses = [(score * f).sum() for score in (ebm.score(x), by_autograd(ebm, x))]
+    losses = [(ebm.score(x) * f).sum(), ebm.score_along(x, f).sum(), (by_autograd(ebm, x) * f).sum()]
     # The bias of the last layer does not reach the score.
     parameters = [parameter for name, parameter in ebm.named_parameters() if name != f"net.layers.{depth}.bias"]
-    closed, autograd = (torch.autograd.grad(loss, parameters) for loss in losses)
-    for a, b in zip(closed, autograd, strict=True):
-        torch.testing.assert_close(a, b)
+    closed, along, autograd = (torch.autograd.grad(loss, parameters) for loss in losses)
+    for a, b, c in zip(closed, along, autograd, strict=True):
+        torch.testing.assert_close(a, c)
+        torch.testing.assert_close(b, c)
 
 
 def test_images_and_networks_of_your_own():
     ebm, x = model(shape=(2, 4)), points(shape=(2, 4))
     assert ebm.score(x).shape == x.shape
     torch.testing.assert_close(ebm.score(x), by_autograd(ebm, x))
+    torch.testing.assert_close(ebm.score_along(x, x.flip(0)), (ebm.score(x) * x.flip(0)).flatten(1).sum(1))
     net = nn.Sequential(nn.Flatten(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 1)).double()
     own = EBM(net, (2, 4)).double()
     torch.testing.assert_close(own.score(x), by_autograd(own, x))
+    torch.testing.assert_close(own.score_along(x, x.flip(0)), (own.score(x) * x.flip(0)).flatten(1).sum(1))
     with torch.no_grad():
         assert not own.score(x).requires_grad
     with pytest.raises(InputError, match=r"net: expected 6 energies, shape \(n,\) or \(n, 1\), got \(6, 5\)"):

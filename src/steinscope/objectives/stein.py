@@ -71,6 +71,8 @@ class LearnedStein:
         """The mean of s·f, the part of the discrepancy that depends on the model."""
         with torch.no_grad():
             f = self._critic()(x)
+        if hasattr(model, "score_along"):
+            return model.score_along(x, f).mean()
         return (_trainable_score(model, x) * f).flatten(1).sum(1).mean()
 
 
