@@ -38,6 +38,8 @@ METHODS = {
 }
 # These two see only scores, and learn the mass of separated modes from noise that falls to zero.
 SEES_ONLY_SCORES = ("lsd", "sliced")
+# Data sets in the figure of short-run chains.
+SHOWN = ("checkerboard", "moons")
 HALF_WIDTH = 5.0
 TEST_POINTS = 20_000
 _PIXELS = 120
@@ -142,12 +144,13 @@ def _draw(table: Mapping[tuple[str, str], Trial], names: list[str], out: Path) -
     figure.savefig(out / "toy.png", dpi=110)
     if (names[0], "short-run") not in table:
         return
-    chosen = "rings" if "rings" in names else names[0]
-    figure, (axes,) = new_figure(1, 4, width=2.6, height=2.7)
-    _points(axes[0], draw_toy(chosen, 2000, seed=1).numpy(), "data")
-    _points(axes[1], table[chosen, "short-run"]["samples"], "short-run MCMC: samples")
-    _image(axes[2], table[chosen, "short-run"]["density"], "short-run MCMC: density")
-    _image(axes[3], table[chosen, "lsd"]["density"], "LSD: density")
+    chosen = [name for name in SHOWN if name in names] or names[:1]
+    figure, axes = new_figure(len(chosen), 4, width=2.6, height=2.7)
+    for row, name in zip(axes, chosen, strict=True):
+        _points(row[0], draw_toy(name, 2000, seed=1).numpy(), name)
+        _points(row[1], table[name, "short-run"]["samples"], "short-run MCMC: samples")
+        _image(row[2], table[name, "short-run"]["density"], "short-run MCMC: density")
+        _image(row[3], table[name, "lsd"]["density"], "LSD: density")
     figure.savefig(out / "toy-short-run.png", dpi=110)
 
 
