@@ -28,6 +28,8 @@ class LearnedStein:
         critic_steps: Steps of the critic before each step of the model, each on its own batch.
         precondition: Whether the critic works in coordinates in which the points have identity covariance. It makes the
             problem well conditioned whatever the scale of the data.
+        shrinkage: How far the covariance is moved towards a multiple of the identity before that, from 0 to 1. With 1
+            the points are only centred and divided by one number, so that no direction counts more than another.
     """
 
     auxiliary: nn.Module | None = None
@@ -39,13 +41,16 @@ class LearnedStein:
         l2: float = 0.5,
         critic_steps: int = 5,
         precondition: bool = True,
+        shrinkage: float = 0.01,
     ) -> None:
         if not l2 > 0:
             raise InputError(f"l2: expected a positive number, got {l2}")
         if critic_steps < 1:
             raise InputError(f"critic_steps: expected at least 1, got {critic_steps}")
+        if not 0 <= shrinkage <= 1:
+            raise InputError(f"shrinkage: expected a number from 0 to 1, got {shrinkage}")
         self.critic, self.penalised, self.auxiliary_steps = critic, PenalisedLSD(l2), critic_steps
-        self.precondition = precondition
+        self.precondition, self.shrinkage = precondition, shrinkage
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Make the critic."""
@@ -54,7 +59,7 @@ class LearnedStein:
         else:
             critic = as_critic(self.critic)
         if self.precondition and not isinstance(critic, Preconditioned):
-            critic = Preconditioned.from_data(critic, x)
+            critic = Preconditioned.from_data(critic, x, self.shrinkage)
         self.auxiliary = critic.to(dtype=x.dtype, device=x.device)
 
     def _critic(self) -> Critic:
