@@ -246,21 +246,27 @@ def test_a_function_draws_fresh_points():
 
 
 def test_the_average_follows_the_parameters():
-    means = []
-    model = Gaussian(torch.zeros(2))
+    means, shown = [], []
+    trained = Gaussian(torch.zeros(2))
+
+    def look(step, model, row):
+        means.append(trained.mean.detach().clone())
+        shown.append(model.mean.detach())
+
     result = train(
-        model,
+        trained,
         points(100),
         steps=4,
         batch_size=50,
         average=0.8,
         log_every=1,
         objective="likelihood",
-        callbacks=[lambda step, model, row: means.append(model.mean.detach().clone())],
+        callbacks=[look],
     )
     expected = torch.zeros(2)
-    for mean in means:
+    for mean, average in zip(means, shown, strict=True):
         expected = 0.8 * expected + 0.2 * mean
+        torch.testing.assert_close(average, expected)
     torch.testing.assert_close(result.averaged.mean.detach(), expected)
     assert torch.equal(result.model.mean, means[-1])
 

@@ -148,7 +148,8 @@ def train(
         keep: How many of the newest checkpoints stay; None for all.
         resume: Whether to go on from the newest checkpoint in that directory. If not, the directory must hold none.
         log_every: Steps between two log points.
-        callbacks: Called at each log point with the step, the model and the numbers of the history.
+        callbacks: Called at each log point with the step, the model and the numbers of the history. The model is a copy
+            with averaged parameters where averaging was asked for.
         dtype: The floating type of the points; by default that of the model's parameters.
         device: Where to compute; by default where the model is.
         progress: Whether to show a progress bar; by default on a terminal.
@@ -209,8 +210,9 @@ def train(
                     row = loop.log(checkpoint)
                     if shared.writes:
                         advance(loop.step, f"loss {row['model_loss']:.4g}")
+                        shown = (loop.averaged_model() or model) if callbacks else model
                         for callback in callbacks:
-                            callback(loop.step, model, row)
+                            callback(loop.step, shown, row)
                 if is_saved and checkpoint is not None:
                     if shared.writes:
                         save_checkpoint(checkpoint, loop.step, vars(loop.state()), keep=keep)

@@ -13,6 +13,7 @@ from steinscope.checkpoint import load_checkpoint
 from steinscope.data.images import from_logits, load_images, synthetic_images, to_logits
 from steinscope.errors import InputError
 from steinscope.plots import save_image_grid
+from steinscope.randomness import normal_rows
 
 __all__ = ["SETTINGS", "SMOKE_SETTINGS", "fresh_logits", "restore", "save_grid", "take_images"]
 
@@ -55,23 +56,31 @@ def take_images(data: str, split: str, count: int | None, size: int = 28) -> Ten
     return images if count is None else images[:count]
 
 
-def fresh_logits(images: Tensor, flat: bool = False) -> Draw:
-    """A function that draws images with new noise on their pixels each time, as logits."""
+def fresh_logits(images: Tensor, flat: bool = False, smoothing: float = 0.0) -> Draw:
+    """A function that draws images as logits, with new noise on their pixels each time.
+
+    Arguments:
+        images: The images to draw from.
+        flat: Whether each image becomes one row.
+        smoothing: The standard deviation of Gaussian noise that is added to the logits.
+    """
 
     def draw(n: int, generator: torch.Generator) -> Tensor:
         index = torch.randint(len(images), (n,), generator=generator)
         logits = to_logits(images[index], seed=generator)
+        if smoothing:
+            logits = logits + smoothing * normal_rows(logits, generator)
         return logits.flatten(1) if flat else logits
 
     return draw
 
 
 def restore(model: nn.Module, directory: Path, step: int | None = None) -> Any:
-    """The model with the parameters of a checkpoint, the newest where no step is given."""
+    """The model with the parameters of a checkpoint, averaged ones where it has them; the newest without a step."""
     found = load_checkpoint(directory, step)
     if found is None:
         raise InputError(f"out: {directory} holds no checkpoint{'' if step is None else f' of step {step}'}")
-    model.load_state_dict(found[1]["model"])
+    model.load_state_dict({**found[1]["model"], **(found[1]["average"] or {})})
     return model
 
 

@@ -44,10 +44,10 @@ def uniform_logits(n: int, dim: int, seed: int = 0) -> Tensor:
 
 
 def _make_model(settings: Mapping[str, Any], data: str) -> EBM:
-    """The Gaussian starts at the data's mean and standard deviation plus 1."""
+    """The Gaussian starts at the data's mean and standard deviation plus 1, and the first layer is made for it."""
     size = settings["size"]
     look = to_logits(take_images(data, "train", settings["look_images"], size), seed=0).flatten(1)
-    return EBM.perceptron(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1)
+    return EBM.perceptron(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1, standardise=True)
 
 
 def _sample(model: nn.Module, start: Tensor, sigma: float, steps: int, settings: Mapping[str, Any]) -> Tensor:
@@ -75,17 +75,21 @@ def _train(settings: Mapping[str, Any], data: str, out: Path) -> None:
 
     train(
         _make_model(settings, data),
-        fresh_logits(take_images(data, "train", settings["train_images"], size), flat=True),
+        fresh_logits(
+            take_images(data, "train", settings["train_images"], size), flat=True, smoothing=settings["smoothing"]
+        ),
         objective=LearnedStein(
-            MLP(size**2, settings["width"], skip=settings["skip"]),
+            MLP(size**2, settings["width"]),
             l2=settings["l2"],
             critic_steps=settings["critic_steps"],
-            precondition=settings["precondition"],
+            shrinkage=settings["shrinkage"],
         ),
         steps=settings["steps"],
         batch_size=settings["batch_size"],
         lr=settings["lr"],
-        noise=settings["noise"],
+        auxiliary_lr=settings["critic_lr"],
+        lr_decay=settings["lr_decay"],
+        average=settings["average"],
         checkpoint=out / MODELS / data,
         checkpoint_every=every,
         keep=None,
@@ -195,12 +199,15 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
 
 QUICK = {
     **SETTINGS,
-    "skip": False,
-    "precondition": True,
+    "smoothing": 2.0,
+    "shrinkage": 1.0,
     "steps": 5000,
     "lr": 1e-4,
-    "noise": None,
-    "checkpoints": 5,
+    "critic_lr": 5e-4,
+    "critic_steps": 2,
+    "lr_decay": True,
+    "average": 0.998,
+    "checkpoints": 10,
     "epsilon": 1.0,
     "sigma": 0.01,
     "chain_steps": 1000,
@@ -214,7 +221,15 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": {**QUICK, **SMOKE_SETTINGS, "steps": 4, "checkpoints": 2, "chain_steps": 5},
         "quick": QUICK,
-        "paper": {**QUICK, "steps": 46_900, "checkpoints": 10},
+        "paper": {
+            **QUICK,
+            "smoothing": 0.0,
+            "steps": 46_900,
+            "critic_lr": 1e-4,
+            "critic_steps": 5,
+            "lr_decay": False,
+            "average": None,
+        },
     },
     trials=_trials,
     run=_run,
