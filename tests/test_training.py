@@ -256,16 +256,17 @@ def test_the_average_follows_the_parameters():
     result = train(
         trained,
         points(100),
-        steps=4,
+        steps=6,
         batch_size=50,
-        average=0.8,
+        average=0.3,
         log_every=1,
         objective="likelihood",
         callbacks=[look],
     )
     expected = torch.zeros(2)
-    for mean, average in zip(means, shown, strict=True):
-        expected = 0.8 * expected + 0.2 * mean
+    for step, (mean, average) in enumerate(zip(means, shown, strict=True), 1):
+        share = max(1 - 0.3, 9 / (10 + step))
+        expected = (1 - share) * expected + share * mean
         torch.testing.assert_close(average, expected)
     torch.testing.assert_close(result.averaged.mean.detach(), expected)
     assert torch.equal(result.model.mean, means[-1])

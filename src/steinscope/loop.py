@@ -110,7 +110,8 @@ class Loop:
         self._add(0, loss.detach())
         self._add(1, norm)
         if self.average is not None:
-            share = 1 - self.settings["average"]
+            # Young averages are short, so that the first parameters do not weigh on them.
+            share = max(1 - self.settings["average"], 9 / (10 + self.step))
             for average, value in zip(self.average.values(), self.model.parameters(), strict=True):
                 average.lerp_(value.detach(), share)
 

@@ -137,7 +137,8 @@ def train(
         betas: Adam's coefficients.
         lr_decay: Whether both learning rates fall to zero along half a cosine over `steps`.
         weight_decay: Added to the model's gradient as weight_decay times the weights.
-        average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999.
+        average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999. At step t
+            the coefficient is at most (1 + t) / (10 + t), so that the first parameters are soon forgotten.
         noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
             of the steps. Modes that lie apart overlap while there is noise, so that objectives that see only scores
             learn how much mass each of them has.
