@@ -15,10 +15,11 @@ def test_help_names_the_commands(command):
     assert all(name in output for name in ("test", "compare", "train", "sample", "demo", "reproduce", "data"))
 
 
-@pytest.mark.parametrize("name", ["test", "compare", "train", "sample"])
+@pytest.mark.parametrize("name", ["test", "compare", "train", "sample", "demo", "reproduce", "data"])
 def test_help_has_examples(command, name):
     output = command(name, "--help").out
     assert "Examples" in output and output.count(f"steinscope {name} ") >= 3
+    assert "default: False" not in output and "default: ()" not in output
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["test", "--help"], ["train", "--help"], ["--version"]])
@@ -66,6 +67,15 @@ def test_bad_input_is_one_line(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("arguments", ["demo", "reproduce gaussian", "data mnist", "train moons"])
+def test_a_file_is_no_directory(command, tmp_path, arguments):
+    """It is said before any work."""
+    (tmp_path / "file").touch()
+    done = command(*arguments.split(), "--out", tmp_path / "file/new")
+    assert done.code == 2 and done.out == ""
+    assert done.err == f"steinscope: out: {tmp_path / 'file'} is a file, expected a directory\n"
+
+
 def test_experiments_are_listed():
     assert run("reproduce", "--list").stdout.startswith("gaussian ")
 
@@ -82,6 +92,12 @@ def test_a_download_that_fails_is_one_line(tmp_path):
     done = run("data", "mnist", "--out", str(tmp_path), "--source", "http://127.0.0.1:1/")
     assert done.returncode == 1 and done.stdout == ""
     assert "steinscope: http://127.0.0.1:1/train-images-idx3-ubyte.gz: gave up after 4 tries" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_source_must_be_an_address(command, tmp_path):
+    done = command("data", "mnist", "--out", tmp_path, "--source", "here")
+    assert done.code == 2 and "steinscope: source: expected an address such as https" in done.err
 
 
 def test_missing_data_says_how_to_get_them(tmp_path):

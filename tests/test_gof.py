@@ -177,7 +177,7 @@ def test_the_result_prints_saves_and_draws(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"n": 99}, "x: 99 rows are too few for a learned test.*needs 100; ksd_test takes fewer"),
+        ({"n": 99}, "x: 99 rows are too few for a learned test.*needs 100; the KSD test takes fewer"),
         ({"alpha": 1.0}, "alpha: expected a number between 0 and 1, got 1.0"),
         ({"blocks": 1}, "blocks: expected a number from 2 to 20, a tenth of the points, got 1"),
         ({"blocks": 21}, "blocks: expected a number from 2 to 20"),

@@ -84,7 +84,7 @@ def gof_test(
     if len(points) < LEAST_POINTS:
         raise InputError(
             f"x: {len(points)} rows are too few for a learned test, which rests on the central limit theorem and needs "
-            f"{LEAST_POINTS}; ksd_test takes fewer"
+            f"{LEAST_POINTS}; the KSD test takes fewer"
         )
     if scheme == "split":
         return _split_test(points, alpha, seed, progress)
@@ -106,7 +106,7 @@ def gof_test(
 
 def _check_critics(critics: str | Sequence[str | Critic], model: Any, n: int) -> list[str | Critic]:
     has_features = callable(getattr(model, "features", None))
-    if isinstance(critics, str) and critics == "auto":
+    if critics in ("auto", ["auto"], ("auto",)):
         applies = {"model": has_features, "mlp": n >= LEAST_POINTS_MLP}
         critics = [name for name in NAMES if applies.get(name, True)]
     chosen: list[str | Critic] = [critics] if isinstance(critics, str | Critic) else list(critics)

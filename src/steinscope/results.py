@@ -141,7 +141,7 @@ class TestResult:
     def __str__(self) -> str:
         verdict = "the model is rejected" if self.rejected else "no misfit was found"
         lines = [
-            f"{self.method}: {self.n} points, {self.dim} coordinates",
+            f"{self.method}: {self.n} points, {self.dim} coordinate{'s' if self.dim != 1 else ''}",
             f"p = {self.pvalue:.3g}, statistic {self.statistic:.3g}: {verdict} at level {self.alpha:g}",
         ]
         if self.critics:

@@ -87,6 +87,16 @@ class Settings:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise InputError(f"model: expected one of {', '.join(MODELS)}, got {self.model!r}")
+        if self.model == "ebm" and self.objective == "likelihood":
+            raise InputError(
+                "objective: likelihood is for normalised models, and an EBM is not one; "
+                "take another objective, such as contrastive-divergence, or the model gaussian"
+            )
+        for name in ("width", "depth"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise InputError(f"seed: expected a whole number from 0 on, got {self.seed}")
         for name in ("l2", "critic_steps"):
             value = getattr(self, name)
             if value is not None and self.objective != "lsd":
@@ -111,10 +121,13 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Settings:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise InputError(f"config: there is no file {path}")
+        came = f"{path} is a directory, expected a TOML file" if path.is_dir() else f"there is no file {path}"
+        raise InputError(f"config: {came}")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise InputError(f"config: {path} is not a text file in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"config: {path} is not a TOML file: {error}") from None
     types = {field.name: str(field.type) for field in fields(Settings)}
     for key, value in table.items():
@@ -187,13 +200,13 @@ def load_run(path: str | Path, name: str = "run") -> Run:
 def train_run(settings: Settings, path: Path, *, progress: bool | None = None) -> TrainResult:
     """Train in a directory, or go on with what is there. The same settings give the same bits, however often it stops.
 
+    Nothing is written before the first log point, so that settings that cannot work leave nothing behind.
+
     Arguments:
         settings: What is asked for.
         path: The directory.
         progress: As in `train`.
     """
-    if path.exists() and not path.is_dir():
-        raise InputError(f"out: {path} is a file, expected a directory")
     points = run_points(settings.data)
     look = _look(points, settings.seed)
     record = {
@@ -201,7 +214,7 @@ def train_run(settings: Settings, path: Path, *, progress: bool | None = None) -
         "shape": list(look.shape[1:]),
         "fingerprint": None if isinstance(points, str) else _fingerprint(points),
     }
-    _begin(path, record)
+    _check_record(path, record)
     model = _build(settings, tuple(look.shape[1:]), look)
     objective: Any = settings.objective
     if settings.l2 is not None or settings.critic_steps is not None:
@@ -223,8 +236,22 @@ def train_run(settings: Settings, path: Path, *, progress: bool | None = None) -
         checkpoint=path / "checkpoints",
         checkpoint_every=settings.checkpoint_every,
         log_every=settings.log_every,
+        callbacks=[_RecordWriter(path, record)],
         progress=progress,
     )
+
+
+class _RecordWriter:
+    """A callback that writes down at the first log point, before any checkpoint, what is asked for."""
+
+    def __init__(self, path: Path, record: dict[str, Any]) -> None:
+        self.path, self.record, self.is_written = path, record, False
+
+    def __call__(self, step: int, model: nn.Module, row: dict[str, float]) -> None:
+        if not self.is_written:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_file(self.path / "run.json", json.dumps(self.record, indent=2).encode())
+            self.is_written = True
 
 
 def run_points(data: str) -> str | np.ndarray:
@@ -283,8 +310,8 @@ def _read_record(path: Path, name: str) -> dict[str, Any] | None:
         raise InputError(f"{name}: {file} does not describe a run of steinscope train") from None
 
 
-def _begin(path: Path, record: dict[str, Any]) -> None:
-    """Write down what is asked for, after looking whether it agrees with a run that is there."""
+def _check_record(path: Path, record: dict[str, Any]) -> None:
+    """Refuse what does not agree with a run that is there."""
     before = _read_record(path, "out")
     if before is None:
         if newest_step(path / "checkpoints") is not None:
@@ -298,5 +325,3 @@ def _begin(path: Path, record: dict[str, Any]) -> None:
                 )
         if before["fingerprint"] != record["fingerprint"]:
             raise InputError(f"data: the points have changed since the run in {path} began; use another --out")
-    path.mkdir(parents=True, exist_ok=True)
-    write_file(path / "run.json", json.dumps(record, indent=2).encode())

@@ -173,6 +173,8 @@ def train(
     )
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InputError(f"seed: expected a whole number from 0 on, got {seed!r}")
+    if not weight_decay >= 0:
+        raise InputError(f"weight_decay: expected a number from 0 on, got {weight_decay}")
     if average is not None and not 0 < average < 1:
         raise InputError(f"average: expected a number between 0 and 1, got {average}")
     dtype, device = dtype or parameters[0].dtype, device or parameters[0].device

@@ -102,6 +102,20 @@ def test_schemes_critics_blocks_and_seeds(arrays, command):
     assert other["statistic"] != result["statistic"]
 
 
+def test_a_single_coordinate_is_one(arrays, command):
+    np.save("line.npy", arrays[:, 0])
+    np.save("line_scores.npy", -arrays[:, 0])
+    done = command("test", "line.npy", "--score", "line_scores.npy", "--critics", "auto")
+    assert "300 points, 1 coordinate\n" in done.out and "mean z = " in done.out and "features z = " in done.out
+
+
+def test_quiet_is_quiet_on_a_terminal(arrays, command, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    options = ["--scheme", "split", "--quiet"]
+    done = command("test", "x.npy", "--score", "scores.npy", *options)
+    assert done.code == 0 and done.out == done.err == ""
+
+
 def test_a_ranking(arrays, command):
     done = command(
         "compare", "x.npy", "--score", "scores.npy", "--score", "wide one=wide.npy", "--score", "broken=broken.npy",
@@ -143,6 +157,7 @@ def test_a_ranking_as_json(arrays, command):
         ("test x.npy --score scores.npy --alpha 2", "alpha: expected a number between 0 and 1, got 2"),
         ("test x.npy --score scores.npy --alpha 2 --method ksd", "alpha: expected a number between 0 and 1, got 2"),
         ("test x.npy --score scores.npy --alpha five", "Invalid value for --alpha: unable to convert"),
+        ("test x.npy --score scores.npy --seed -1", 'Invalid value "-1" for --seed. Must be >= 0.'),
         ("test x.npy --score scores.npy --method deep", 'Invalid value "deep" for --method'),
         ("test x.npy --score scores.npy --critics deep", "critics: expected 'auto' or some of 'mean'"),
         ("test x.npy --score scores.npy --method ksd --blocks 3", "blocks: this is an option of --method learned"),

@@ -9,6 +9,8 @@ import time
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from steinscope.runs import load_run
 
@@ -81,6 +83,42 @@ def test_a_killed_run_goes_on_to_the_same_bits(here):
     assert checkpoint(here / "killed", int(last)) == checkpoint(here / "whole", int(last))
 
 
+def torchrun(*arguments):
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "steinscope"]
+    return subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=180)
+
+
+def test_two_processes_make_the_run_that_one_makes(here, command):
+    options = ["train", "moons", "--steps", "10", *SMALL, "--average", "0.9", "--noise", "0.3", "--out"]
+    one, two = command(*options, "one"), torchrun(*options, "two")
+    assert two.returncode == 0, two.stderr
+    # Only the first process prints.
+    assert two.stdout == one.out.replace("one", "two")
+    files = [{path.relative_to(name) for path in (here / name).rglob("*")} for name in (here / "one", here / "two")]
+    assert files[0] == files[1] and len(files[0]) == 5
+    assert (here / "one/run.json").read_bytes() == (here / "two/run.json").read_bytes()
+    last = "checkpoints/step-000000010.safetensors"
+    first, second = load_file(here / "one" / last), load_file(here / "two" / last)
+    assert set(first) == set(second)
+    for key in first:
+        torch.testing.assert_close(first[key], second[key], atol=1e-5, rtol=1e-5, msg=key)
+
+
+def test_an_error_of_two_processes_is_said_once(here):
+    done = torchrun("train", "moons", "--batch-size", "15")
+    assert done.returncode != 0 and done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if line.startswith("steinscope: ")]
+    assert said == ["steinscope: batch_size: expected a multiple of the 2 processes, got 15"]
+    assert not list(here.iterdir())
+
+
+def test_a_process_that_fails_alone_says_so(here, command, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("steinscope.cli._PATIENCE_SECONDS", 0.0)
+    assert "steinscope: data: there is no file nothing.npy" in command("train", "nothing.npy").err
+
+
 def test_settings_come_from_a_file_and_options_go_first(here, command):
     (here / "run.toml").write_text('data = "rings"\nsteps = 10\nlr = 1\nwidth = 8\nlr_decay = true\naverage = 0.5\n')
     assert command("train", "--config", "run.toml", "--lr", 0.01, "--out", "run").code == 0
@@ -142,10 +180,12 @@ def test_samples_as_csv_and_by_hmc(here, command):
         ('model = "tree"', "model: expected one of ebm, gaussian, got 'tree'"),
         ('objective = "nce"\nl2 = 1', "l2: this is a setting of the objective lsd, got objective 'nce'"),
         ("critic_steps = 0", "critic_steps: expected a positive number, got 0"),
+        ("seed = -1", "seed: expected a whole number from 0 on, got -1"),
+        ("\xff", "config: run.toml is not a text file in UTF-8"),
     ],
 )
 def test_a_wrong_file_is_one_line(here, command, toml, message):
-    (here / "run.toml").write_text(toml)
+    (here / "run.toml").write_bytes(toml.encode("latin-1"))
     done = command("train", "moons", "--config", "run.toml")
     assert done.code == 2 and len(done.err.splitlines()) == 1 and message in done.err
     assert not (here / "runs").exists()
@@ -160,7 +200,14 @@ def test_a_wrong_file_is_one_line(here, command, toml, message):
         ("train broken.npy", "data: row 1 holds nan"),
         ("train moons --config nothing.toml", "config: there is no file nothing.toml"),
         ("train moons --out broken.npy", "out: broken.npy is a file, expected a directory"),
+        ("train moons --config new", "config: new is a directory, expected a TOML file"),
+        ("train moons --out broken.npy/run", "out: broken.npy is a file, expected a directory"),
         ("train moons --steps 0", "steps: expected a positive number, got 0"),
+        ("train moons --width 0", "width: expected at least 1, got 0"),
+        ("train moons --weight-decay -1", "weight_decay: expected a number from 0 on, got -1"),
+        ("train moons --batch-size 0", "batch_size: expected at least 1, got 0"),
+        ("train moons --objective deep", "objective: expected one of lsd, .* got 'deep'"),
+        ("train moons --objective likelihood", "objective: likelihood is for normalised models, and an EBM is not"),
         ("train images.npy --model gaussian", r"model: gaussian takes points that are vectors, got .* \(2, 2\)"),
         ("train moons --out other", "out: other/run.json does not describe a run of steinscope train"),
         ("sample nowhere --out a.npy", "run: there is no directory nowhere"),
@@ -178,9 +225,36 @@ def test_bad_input_is_one_line(here, command, arguments, message):
     for name, content in (("other", "{}"), ("new", '{"settings": {"data": "moons"}, "shape": [2]}')):
         (here / name).mkdir()
         (here / name / "run.json").write_text(content)
+    before = set(here.rglob("*"))
     done = command(*arguments.split())
     assert done.code == 2 and done.out == "" and len(done.err.splitlines()) == 1
     assert re.search(message, done.err), done.err
+    assert set(here.rglob("*")) == before
+
+
+def test_a_run_that_fails_at_once_leaves_nothing(here, command):
+    done = command("train", "moons", *SMALL, "--steps", 5, "--lr", 1e30)
+    assert done.code == 1 and "turned non-finite at step" in done.err and not list(here.iterdir())
+
+
+def test_a_disk_that_is_full_is_one_line(here, command, monkeypatch):
+    def fail(path, content):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("steinscope.checkpoint.write_file", fail)
+    done = command("train", "moons", *SMALL, "--steps", 5, "--out", "run")
+    expected = "steinscope: run/checkpoints/step-000000005.safetensors: No space left on device"
+    assert done.code == 1 and done.err.splitlines() == [expected]
+
+
+def test_a_warning_is_one_line(here):
+    """In a process of its own, because warnings are errors in this one."""
+    arguments = [sys.executable, "-m", "steinscope", "train", "moons", *SMALL, "--checkpoint-every", "5", "--quiet"]
+    subprocess.run([*arguments, "--steps", "10"], check=True)
+    (here / "runs/moons/checkpoints/step-000000010.safetensors").write_bytes(b"damaged")
+    done = subprocess.run([*arguments, "--steps", "10"], check=True, capture_output=True, text=True)
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("steinscope: warning: runs/moons/checkpoints/step-000000010.json: this checkpoint is")
 
 
 def test_a_damaged_or_foreign_checkpoint_is_not_loaded(here, command):

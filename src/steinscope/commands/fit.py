@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import Flag, load_model, named, read_points, read_scores
+from steinscope.commands.inputs import Flag, SeedOption, load_model, named, read_points, read_scores
 from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
 from steinscope.errors import InputError
 
@@ -29,7 +29,7 @@ def test(
     blocks: int | None = None,
     repeats: int | None = None,
     alpha: float = 0.05,
-    seed: int = 0,
+    seed: SeedOption = 0,
     explain: Flag = False,
     json: Flag = False,
     report: Path | None = None,
@@ -103,9 +103,8 @@ def test(
         check_rows(target, "score")
     else:
         target = load_model(str(model), points)
-    result = _run_test(
-        points, target, method, scheme=scheme, critics=critics, blocks=blocks, repeats=repeats, alpha=alpha, seed=seed
-    )
+    options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats}
+    result = _run_test(points, target, method, alpha=alpha, seed=seed, progress=not quiet, **options)
     explanation = result.explain() if method == "learned" and (explain or report is not None) else None
     if report is not None:
         from steinscope.report import report_test
@@ -142,7 +141,7 @@ def _check_sources(method: str, score: str | None, model: str | None, samples: s
         raise InputError(f"score, model: give the model as --score FILE or as --model NAME, got {came}")
 
 
-def _run_test(points: Any, target: Any, method: str, *, alpha: float, seed: int, **options: Any) -> Any:
+def _run_test(points: Any, target: Any, method: str, *, alpha: float, seed: int, progress: bool, **options: Any) -> Any:
     if method == "learned":
         from steinscope.gof import gof_test
 
@@ -151,7 +150,7 @@ def _run_test(points: Any, target: Any, method: str, *, alpha: float, seed: int,
             for name in ("critics", "blocks", "repeats"):
                 if name in given:
                     raise InputError(f"{name}: this is an option of the prequential scheme, got --scheme split")
-        return gof_test(points, target, alpha=alpha, seed=seed, **given)
+        return gof_test(points, target, alpha=alpha, seed=seed, progress=progress, **given)
     from steinscope import kernels
 
     if not 0 < alpha < 1:
@@ -175,7 +174,7 @@ def compare(
     folds: int = 5,
     l2: Annotated[float, Parameter(name="--l2")] = 0.5,
     steps: int = 1000,
-    seed: int = 0,
+    seed: SeedOption = 0,
     json: Flag = False,
     csv: Path | None = None,
     report: Path | None = None,
@@ -227,9 +226,7 @@ def compare(
     candidates |= {name: load_model(source, points, f"model {name}") for name, source in models.items()}
     from steinscope.comparison import compare as rank
 
-    ranking = rank(
-        candidates, points, folds=folds or None, l2=l2, steps=steps, seed=seed, progress=False if quiet else True
-    )
+    ranking = rank(candidates, points, folds=folds or None, l2=l2, steps=steps, seed=seed, progress=not quiet)
     if csv is not None:
         write_csv(csv, ranking.rows(), "csv")
     if report is not None:

@@ -11,13 +11,15 @@ from typing import Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from steinscope.data.tables import read_table
 from steinscope.errors import InputError
 
-__all__ = ["Flag", "load_model", "named", "read_points", "read_scores"]
+__all__ = ["Flag", "SeedOption", "load_model", "named", "read_points", "read_scores"]
 
 Flag = Annotated[bool, Parameter(show_default=False)]
+SeedOption = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 
 
 def read_points(source: str, name: str = "x") -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from steinscope.errors import InputError
 from steinscope.files import csv_text, write_file
 
-__all__ = ["check_output", "json_text", "write_csv", "write_output"]
+__all__ = ["check_directory", "check_output", "json_text", "write_csv", "write_output"]
 
 
 def check_output(path: Path | None, option: str, suffix: str) -> None:
@@ -22,11 +23,25 @@ def check_output(path: Path | None, option: str, suffix: str) -> None:
         raise InputError(f"{option}: {path} is a directory, expected the name of a {suffix} file")
     if path.suffix.lower() != suffix:
         raise InputError(f"{option}: expected a name that ends in {suffix}, got {path.name}")
-    for parent in path.parents:
-        if parent.exists():
-            if not parent.is_dir():
-                raise InputError(f"{option}: {parent} is a file, so {path} cannot be written")
-            return
+    parent = next(parent for parent in path.parents if parent.exists())
+    if not parent.is_dir():
+        raise InputError(f"{option}: {parent} is a file, so {path} cannot be written")
+    _check_access(parent, option)
+
+
+def check_directory(path: Path | None, option: str) -> None:
+    """Say before the work starts that a directory could not be made, or nothing could be written into it."""
+    if path is None:
+        return
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{option}: {nearest} is a file, expected a directory")
+    _check_access(nearest, option)
+
+
+def _check_access(directory: Path, option: str) -> None:
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise InputError(f"{option}: nothing can be written into {directory}: permission denied")
 
 
 def write_output(path: Path, content: str | bytes, option: str) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import Flag
-from steinscope.commands.outputs import check_output, write_output
+from steinscope.commands.inputs import Flag, SeedOption
+from steinscope.commands.outputs import check_directory, check_output, write_output
 from steinscope.errors import InputError, NonFiniteError
+
+if TYPE_CHECKING:
+    from steinscope.runs import Settings
+    from steinscope.training import TrainResult
 
 __all__ = ["sample", "train"]
 
@@ -36,7 +40,7 @@ def train(
     weight_decay: float | None = None,
     average: float | None = None,
     noise: float | None = None,
-    seed: int | None = None,
+    seed: SeedOption | None = None,
     checkpoint_every: int | None = None,
     log_every: int | None = None,
     quiet: Flag = False,
@@ -44,6 +48,7 @@ def train(
     """Train a model on points. A run that was stopped, even killed, goes on where it was.
 
     The directory of the run is then a model for steinscope test, compare and sample. A report is in it, too.
+    Under torchrun the processes share every batch.
 
     Examples:
 
@@ -52,6 +57,8 @@ def train(
         steinscope train points.npy --objective score-matching --out runs/mine
 
         steinscope train --config run.toml --seed 1 --out runs/seed-1
+
+        torchrun --standalone --nproc-per-node 2 -m steinscope train moons --steps 2000
 
     Parameters
     ----------
@@ -100,8 +107,8 @@ def train(
     quiet
         Print nothing but errors.
     """
-    from steinscope.report import report_training
-    from steinscope.runs import load_run, read_settings, run_points, train_run
+    from steinscope.distributed import processes
+    from steinscope.runs import read_settings, train_run
 
     given = {
         "data": data,
@@ -125,7 +132,18 @@ def train(
     }
     settings = read_settings(config, given)
     out = out or Path("runs") / Path(settings.data).stem
-    result = train_run(settings, out, progress=not quiet)
+    check_directory(out, "out")
+    with processes() as shared:
+        result = train_run(settings, out, progress=not quiet)
+    if shared.writes:
+        _finish_run(settings, out, result, quiet)
+
+
+def _finish_run(settings: Settings, out: Path, result: TrainResult, quiet: bool) -> None:
+    """Write the report of a run, and say where everything is."""
+    from steinscope.report import report_training
+    from steinscope.runs import load_run, run_points
+
     run = load_run(out)
     points = _some_points(run_points(settings.data))
     page = report_training(
@@ -170,7 +188,7 @@ def sample(
     sampler: Literal["mala", "hmc"] = "mala",
     steps: int = 1000,
     step_size: float | None = None,
-    seed: int = 0,
+    seed: SeedOption = 0,
     quiet: Flag = False,
 ) -> None:
     """Draw samples from the model of a run of steinscope train.

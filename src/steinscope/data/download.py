@@ -54,8 +54,9 @@ def download(
     """
     if data_set not in DATA_SETS:
         raise InputError(f"data_set: expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
+    if source is not None and "://" not in source:
+        raise InputError(f"source: expected an address such as https://example.org/mnist, got {source!r}")
     target = Path(directory or cache_directory()) / data_set
-    target.mkdir(parents=True, exist_ok=True)
     base = (source or SOURCES[data_set]).rstrip("/")
     for name, checksum in SHA256[data_set].items():
         if not _has_checksum(target / name, checksum):
@@ -98,6 +99,7 @@ def _receive(address: str, part: Path, name: str, progress: bool | None) -> None
             have = 0  # the server sends all of it
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
+        part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab" if have else "wb") as file, progress_bar(name, total or 1, progress) as advance:
             while chunk := answer.read(_CHUNK):
                 file.write(chunk)
