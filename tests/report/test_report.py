@@ -2,8 +2,10 @@
 
 import pickle
 import re
+from dataclasses import replace
 from html import unescape
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,10 +13,10 @@ from steinscope import compare, gof_test, train
 from steinscope.comparison import Ranking
 from steinscope.critics import Linear
 from steinscope.errors import InputError
-from steinscope.kernels import ksd_test
+from steinscope.kernels import ksd_test, mmd_test
 from steinscope.models.gaussian import Gaussian
 from steinscope.report import report_ranking, report_test, report_training
-from steinscope.report.charts import number
+from steinscope.report.charts import line_chart, number
 
 from helpers import generator
 
@@ -70,6 +72,15 @@ def test_kernel_and_split_tests_have_reports_of_what_they_know():
     assert report_test(ksd_test(x, -x)).count("<svg") == 0
     split = report_test(gof_test(x, -x, scheme="split"))
     assert split.count("<svg") == 2 and "Block by block" not in split
+
+
+def test_only_stein_tests_are_said_to_be_blind_to_shares_of_modes():
+    x, other = points(), torch.randn(300, 3, generator=generator(1))
+    other[:, 1] = 1.5 * other[:, 1]
+    mmd = mmd_test(x, other)
+    assert not mmd.rejected and "separated modes" not in report_test(mmd)
+    ksd = replace(ksd_test(x, -x), pvalue=0.5)
+    assert "no Stein test sees how the mass is divided between separated modes" in report_test(ksd)
 
 
 def rank(models=None, **options):
@@ -148,6 +159,24 @@ def test_a_training_run_has_curves_and_what_was_learned(dim):
     assert html.count("<svg") == (5 if dim == 2 else 4) and ("data:image/png" in html) == (dim == 2)
     assert number(float(x[:, 0].double().numpy().std())) in text
     assert "auxiliary_lr" in text
+
+
+def test_a_run_of_one_log_point_has_dots_and_settings_in_words():
+    result = train(Gaussian(torch.zeros(5)), points(300, 5), steps=10, lr_decay=True, noise=0.3)
+    html = report_training(result, points=points(300, 5).numpy(), samples=points(50, 5).numpy())
+    assert html.count('<circle class="dot"') == 3 and '<path class="curve"' not in html
+    text = text_of(html)
+    assert "0.3, to zero over 80% of 10 steps" in text and "to zero over 10 steps" in text
+    assert "outruns its critic" in text and "in the two coordinates that spread most" in text
+
+
+def test_ticks_are_plain_numbers_and_leave_room_for_the_name_of_the_axis():
+    step, values = np.arange(0, 30001, 1000), np.linspace(-0.003, -0.001, 31)
+    chart = line_chart("Loss", step, values, "step", "loss", "A curve")
+    assert ">10000<" in chart and "e+" not in chart and ">−0.0025<" in chart
+    end = float(re.search(r'x="([\d.]+)" y="[\d.]+" text-anchor="end">−0.0025', chart)[1])
+    # Seven letters of six units, and the name takes the first sixteen.
+    assert end - 6 * len("−0.0025") >= 16
 
 
 def test_a_run_without_a_critic_or_points():

@@ -60,15 +60,15 @@ def interval_chart(
 def line_chart(
     title: str, x: np.ndarray, y: np.ndarray, x_axis: str, y_axis: str, description: str, *, marks: bool = False
 ) -> Markup:
-    """A curve, with a line at zero where zero is in view; with `marks`, dots instead."""
+    """A curve, with a line at zero where zero is in view; with `marks`, or for a single value, dots instead."""
     finite = np.isfinite(y)
     x, y = np.asarray(x, dtype=np.float64)[finite], np.asarray(y, dtype=np.float64)[finite]
     frame = _Frame(_range(x), _range(np.append(y, 0.0) if marks else y), height=220)
     parts = [frame.axes(x_axis, y_axis)]
     if frame.vertical.start < 0 < frame.vertical.stop:
-        parts.append(_line(_LEFT, frame.vertical(0.0), WIDTH - _RIGHT, frame.vertical(0.0), "zero"))
+        parts.append(_line(frame.left, frame.vertical(0.0), WIDTH - _RIGHT, frame.vertical(0.0), "zero"))
     places = [(frame.horizontal(a), frame.vertical(b)) for a, b in zip(x, y, strict=True)]
-    if marks:
+    if marks or len(places) < 2:
         parts += [Markup('<circle class="dot" cx="{}" cy="{}" r="3.5"/>').format(_f(a), _f(b)) for a, b in places]
     else:
         path = "L".join(f"{_f(a)} {_f(b)}" for a, b in places)
@@ -162,20 +162,22 @@ class _Frame:
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], height: int) -> None:
         self.height = height
-        self.horizontal = _Scale(*x, _LEFT, WIDTH - _RIGHT)
         self.vertical = _Scale(*y, height - _BOTTOM, _TOP)
+        # Between the numbers of the vertical axis and its name there must be some room.
+        self.left = max(_LEFT, 26 + 6 * max(len(_tick(tick)) for tick in self.vertical.ticks()))
+        self.horizontal = _Scale(*x, self.left, WIDTH - _RIGHT)
 
     def axes(self, x_axis: str, y_axis: str) -> Markup:
         parts = [_vertical_axis(self.horizontal, self.height - _BOTTOM, x_axis)]
         for tick in self.vertical.ticks():
             y = self.vertical(tick)
-            parts.append(_line(_LEFT - 4, y, _LEFT, y, "tick"))
+            parts.append(_line(self.left - 4, y, self.left, y, "tick"))
             parts.append(
                 Markup('<text class="tick-label" x="{}" y="{}" text-anchor="end">{}</text>').format(
-                    _LEFT - 6, _f(y + 4), number(tick)
+                    self.left - 6, _f(y + 4), _tick(tick)
                 )
             )
-        parts.append(_line(_LEFT, _TOP, _LEFT, self.height - _BOTTOM, "axis"))
+        parts.append(_line(self.left, _TOP, self.left, self.height - _BOTTOM, "axis"))
         middle = (_TOP + self.height - _BOTTOM) / 2
         parts.append(
             Markup(
@@ -193,7 +195,7 @@ def _vertical_axis(scale: _Scale, y: float, name: str) -> Markup:
         parts.append(_line(x, y, x, y + 4, "tick"))
         parts.append(
             Markup('<text class="tick-label" x="{}" y="{}" text-anchor="middle">{}</text>').format(
-                _f(x), _f(y + 15), number(tick)
+                _f(x), _f(y + 15), _tick(tick)
             )
         )
     parts.append(
@@ -202,6 +204,11 @@ def _vertical_axis(scale: _Scale, y: float, name: str) -> Markup:
         )
     )
     return Markup("").join(parts)
+
+
+def _tick(value: float) -> str:
+    """The number at a tick, such as 20000 and not 2e+04."""
+    return number(value, 6)
 
 
 def _dots(frame: _Frame, points: np.ndarray, name: str) -> Markup:

@@ -56,7 +56,9 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         headline="The model is rejected" if result.rejected else "No misfit was found",
         sentence=_sentence(result),
         facts=[(name, value) for name, value in facts if value],
-        findings=[str(finding) for finding in one_for_each_pair(result.findings)[:10]] if result.rejected else [],
+        findings=[str(finding).replace("z = -", "z = −") for finding in one_for_each_pair(result.findings)[:10]]
+        if result.rejected
+        else [],
         critics=_critics_table(result) if result.critics else None,
         strongest=strongest.name if strongest else "",
         blocks=_blocks_table(result) if strongest and len(strongest.block_z) > 1 else None,
@@ -73,16 +75,16 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
 
 def _sentence(result: TestResult) -> str:
     p, level = number(result.pvalue, 3), number(result.alpha)
+    chance = f"If the points came from the model, a misfit at least as large would be seen with probability {p}."
     if result.rejected:
-        return (
-            f"If the points came from the model, a misfit as large as this one would be seen with probability {p}. "
-            f"That is below the level {level}, so the points do not come from this model."
-        )
-    return (
-        f"If the points came from the model, a misfit as large as this one would be seen with probability {p}. "
-        f"That is above the level {level}. The test has found nothing against the model, which does not prove it "
-        "right: more points may show more, and no such test sees how the mass is divided between separated modes."
+        return f"{chance} That is no more than the level {level}, so the model is rejected."
+    text = (
+        f"{chance} That is above the level {level}. The test has found nothing against the model, which does not prove "
+        "it right: more points may show more"
     )
+    # MMD compares samples, which have their shares in each mode.
+    is_stein = not result.method.startswith("MMD")
+    return text + (", and no Stein test sees how the mass is divided between separated modes." if is_stein else ".")
 
 
 def _critics_table(result: TestResult) -> Table:

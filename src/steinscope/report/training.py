@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from steinscope.objectives.stein import LearnedStein
 from steinscope.report.charts import line_chart, number, scatter_chart
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
@@ -16,6 +17,11 @@ from steinscope.training import TrainResult
 __all__ = ["report_training"]
 
 _TABLE_COORDINATES = 200
+_STEIN_HINT = (
+    "The model's loss is the mean of its score times the critic, the part of the discrepancy that the model can "
+    "change. The auxiliary loss is the critic's, minus the penalised discrepancy: it falls while the critic learns, "
+    "and rises towards zero as the model comes to fit. If it keeps falling, the model outruns its critic."
+)
 _DENSITY_TITLE = "The model's density, which need not be normalised, below points of the data"
 
 
@@ -41,7 +47,7 @@ def report_training(
     history, model = result.history, model or result.averaged or result.model
     flat = None if points is None else np.asarray(points, dtype=np.float64).reshape(len(points), -1)
     drawn = None if samples is None else np.asarray(samples, dtype=np.float64).reshape(len(samples), -1)
-    listed = {**(settings or {}), **result.state.settings, "steps": result.state.step}
+    listed = {**(settings or {}), **_readable(result.state.settings), "steps": result.state.step}
     curves = [_curve("The model's loss", history.step, history.model_loss)]
     if np.isfinite(history.auxiliary_loss).any():
         curves.append(_curve("The auxiliary loss", history.step, history.auxiliary_loss))
@@ -55,10 +61,21 @@ def report_training(
         sentence=f"The model was trained{f' on {data}' if data else ''} by {result.state.settings['objective']}{loss}.",
         facts=[(name, _setting(value)) for name, value in listed.items() if value is not None],
         curves=curves,
+        hint=_STEIN_HINT if isinstance(result.objective, LearnedStein) else "",
         density=model_density(model, flat, _DENSITY_TITLE) if has_density and flat is not None else "",
         samples=_samples(flat, drawn) if flat is not None and drawn is not None else "",
         table=_moments(flat, drawn) if flat is not None and drawn is not None else None,
     )
+
+
+def _readable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a reader knows them: two of them are kept together with the number of steps that they refer to."""
+    decay, noise = settings["lr_decay"], settings["noise"]
+    return {
+        **settings,
+        "lr_decay": f"to zero over {decay} steps" if decay else False,
+        "noise": None if noise is None else f"{number(noise[0])}, to zero over 80% of {noise[1]} steps",
+    }
 
 
 def _setting(value: Any) -> str:
@@ -88,9 +105,10 @@ def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:
     columns = [first, second]
     description = f"{len(points)} points of the data and {len(samples)} samples"
     axes = (f"x[{first}]", f"x[{second}]")
-    return scatter_chart(
-        "Data (blue) and samples of the model (red)", points[:, columns], samples[:, columns], axes, description
-    )
+    title = "Data (blue) and samples of the model (red)"
+    if points.shape[1] > 2:
+        title += ", in the two coordinates that spread most"
+    return scatter_chart(title, points[:, columns], samples[:, columns], axes, description)
 
 
 def _moments(points: np.ndarray, samples: np.ndarray) -> Table:
