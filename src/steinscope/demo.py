@@ -36,6 +36,7 @@ _WIDTH = 100
 _LEAST_POINTS = 1500
 _LOG_POINTS = 10
 _CRITIC_STEPS = 400
+_CERTAIN = 0.95
 
 
 def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[str]:
@@ -69,6 +70,10 @@ def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[st
         value = f"{estimate.value:.2f} ± {estimate.stderr:.2f}"
         verdict = f"{'rejected' if tests[name].rejected else 'nothing found'}, p = {tests[name].pvalue:.2g}"
         yield f"{rank:<6}{name:<20}{value:>18}{verdict:>30}"
+    first, second = ranking.names[:2]
+    apart = ranking.difference(second, first)
+    if apart.probability < _CERTAIN:
+        yield f"The first two differ by {apart.value:.2f} ± {apart.stderr:.2f}: this may be chance. See their tests, too."
     yield from (
         "",
         "The discrepancy is 0 where the model is right. With enough points a test rejects what is nearly right, too.",
