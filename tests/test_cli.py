@@ -88,6 +88,12 @@ def test_settings_are_json(setting, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_unknown_setting_is_named_as_it_was_typed(command, tmp_path):
+    done = command("reproduce", "gaussian", "--set", "deep=1", "--out", tmp_path / "new")
+    assert done.code == 2 and done.err.startswith("steinscope: --set: expected some of dim, ")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_download_that_fails_is_one_line(tmp_path):
     done = run("data", "mnist", "--out", str(tmp_path), "--source", "http://127.0.0.1:1/")
     assert done.returncode == 1 and done.stdout == ""

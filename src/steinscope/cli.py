@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -117,7 +118,12 @@ def reproduce(
     if name is None:
         raise InputError(f"name: expected one of {', '.join(EXPERIMENTS)}, got none")
     check_directory(out, "out")
-    print("\n".join(run(name, scale, out, options=_read_settings(set_), jobs=jobs)))
+    try:
+        lines = run(name, scale, out, options=_read_settings(set_), jobs=jobs)
+    except InputError as error:
+        # What the library calls options is --set here.
+        raise InputError(re.sub("^options:", "--set:", str(error))) from None
+    print("\n".join(lines))
 
 
 def _read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[st
     first, second = ranking.names[:2]
     apart = ranking.difference(second, first)
     if apart.probability < _CERTAIN:
-        yield f"The first two differ by {apart.value:.2f} ± {apart.stderr:.2f}: this may be chance. See their tests, too."
+        yield f"The first two differ by {apart.value:.2f} ± {apart.stderr:.2f}, which may be chance; see their tests."
     yield from (
         "",
         "The discrepancy is 0 where the model is right. With enough points a test rejects what is nearly right, too.",
