@@ -63,14 +63,6 @@ def test_images_and_networks_of_your_own():
     assert not hasattr(own, "features")
 
 
-def test_the_first_layer_may_start_standardised():
-    mean, std = torch.tensor([5.0, -3.0, 0.0]), torch.tensor([0.5, 10.0, 2.0])
-    plain, standardised = (EBM.perceptron(3, width=7, mean=mean, std=std, standardise=flag) for flag in (False, True))
-    u = points(9).float()
-    torch.testing.assert_close(standardised.energy(mean + std * u), plain.energy(u))
-    torch.testing.assert_close(standardised.mean, plain.mean)
-
-
 def test_without_energy_it_is_the_gaussian():
     ebm = EBM.perceptron(3, width=4, mean=torch.tensor([1.0, 2.0, 3.0]), std=torch.tensor([0.5, 1.0, 2.0]))
     with torch.no_grad():

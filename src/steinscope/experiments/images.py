@@ -44,10 +44,10 @@ def uniform_logits(n: int, dim: int, seed: int = 0) -> Tensor:
 
 
 def _make_model(settings: Mapping[str, Any], data: str) -> EBM:
-    """The Gaussian starts at the data's mean and standard deviation plus 1, and the first layer is made for it."""
+    """The Gaussian starts at the data's mean and standard deviation plus 1."""
     size = settings["size"]
     look = to_logits(take_images(data, "train", settings["look_images"], size), seed=0).flatten(1)
-    return EBM.perceptron(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1, standardise=True)
+    return EBM.perceptron(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1)
 
 
 def _sample(model: nn.Module, start: Tensor, sigma: float, steps: int, settings: Mapping[str, Any]) -> Tensor:

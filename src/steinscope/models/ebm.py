@@ -122,30 +122,11 @@ class EBM(nn.Module):
         *,
         mean: Any = 0.0,
         std: Any = 1.0,
-        standardise: bool = False,
         seed: Seed = 0,
     ) -> EBM:
-        """The paper's: with a `Perceptron`, whose score is in closed form and whose last layer gives `features`.
-
-        Arguments:
-            dim: The number of coordinates of a point, or the shape of one.
-            width: Units in each hidden layer.
-            depth: Number of hidden layers.
-            mean: Where the Gaussian starts.
-            std: Its first standard deviation.
-            standardise: Whether the first layer starts as if its inputs were (x - mean) / std. That helps where the
-                coordinates are far from zero or large, as the logits of images are.
-            seed: The source of the first weights.
-        """
+        """The paper's: with a `Perceptron`, whose score is in closed form and whose last layer gives `features`."""
         coordinates = dim if isinstance(dim, int) else math.prod(dim)
-        net = Perceptron(coordinates, width, depth, seed=seed)
-        model = cls(net, dim, mean=mean, std=std)
-        if standardise:
-            first = cast(nn.Linear, net.layers[0])
-            with torch.no_grad():
-                first.weight.mul_((-model.log_std).exp())
-                first.bias.sub_(first.weight @ model.mean)
-        return model
+        return cls(Perceptron(coordinates, width, depth, seed=seed), dim, mean=mean, std=std)
 
     def energy(self, x: Points) -> Float[Tensor, " n"]:
         """E(x) at each point, without the Gaussian."""
