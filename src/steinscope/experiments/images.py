@@ -26,15 +26,24 @@ from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
 from steinscope.objectives.stein import LearnedStein
 from steinscope.plots import COLOURS, new_figure
-from steinscope.randomness import make_generator, uniform_rows
+from steinscope.randomness import make_generator, normal_rows, uniform_rows
 from steinscope.samplers import TemperedSGLD, run_chains
 from steinscope.training import train
 
 __all__ = ["EXPERIMENT", "uniform_logits"]
 
 MODELS = "models"
-# What is explored from one start, as in the paper's appendix: noise scale and number of steps.
-EXPLORED = {"noise-0.01": (0.01, 300), "noise-0.1": (0.1, 300), "steps-30": (0.01, 30), "steps-1000": (0.01, 1000)}
+# What the models are judged on.
+JUDGED = {"logits": "logits of test images", "smoothed": "smoothed logits of test images, which the EBM is trained on"}
+# What is explored: where chains start, their noise scale and their number of steps. The first four are the paper's.
+EXPLORED = {
+    "noise-0.01": ("uniform", 0.01, 300),
+    "noise-0.1": ("uniform", 0.1, 300),
+    "steps-30": ("uniform", 0.01, 30),
+    "steps-1000": ("uniform", 0.01, 1000),
+    "gaussian-30": ("gaussian", 0.01, 30),
+    "gaussian-1000": ("gaussian", 0.01, 1000),
+}
 
 
 def uniform_logits(n: int, dim: int, seed: int = 0) -> Tensor:
@@ -98,7 +107,8 @@ def _train(settings: Mapping[str, Any], data: str, out: Path) -> None:
 
 
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:
-    return [{**settings, "data": data, "part": part} for data in settings["data"] for part in ("samples", "judge")]
+    parts = ("samples", *(part for part in JUDGED if part == "logits" or settings["smoothing"]))
+    return [{**settings, "data": data, "part": part} for data in settings["data"] for part in parts]
 
 
 def _run(trial: Trial, out: Path) -> Trial:
@@ -108,14 +118,17 @@ def _run(trial: Trial, out: Path) -> Trial:
 def _draw_samples(trial: Trial, out: Path) -> Trial:
     data, size = trial["data"], trial["size"]
     model = restore(_make_model(trial, data), out / MODELS / data)
-    start = uniform_logits(trial["samples"], size**2, seed=2)
-    found = _sample(model, start, trial["sigma"], trial["chain_steps"], trial)
+    starts = {
+        "uniform": uniform_logits(trial["samples"], size**2, seed=2),
+        "gaussian": _full_gaussian(trial).sample(trial["samples"], seed=2),
+    }
+    found = _sample(model, starts["uniform"], trial["sigma"], trial["chain_steps"], trial)
     save_grid(out / f"{data}.png", found, size)
     images = to_logits(take_images(data, "test", trial["samples"], size), seed=1)
     save_grid(out / f"{data}-data.png", images, size)
-    for name, (sigma, steps) in EXPLORED.items():
+    for name, (start, sigma, steps) in EXPLORED.items():
         steps = min(steps, trial["chain_steps"])
-        save_grid(out / f"{data}-{name}.png", _sample(model, start, sigma, steps, trial), size)
+        save_grid(out / f"{data}-{name}.png", _sample(model, starts[start], sigma, steps, trial), size)
     return {
         "light": float(torch.sigmoid(found).mean()),
         "light_of_data": float(torch.sigmoid(images).mean()),
@@ -123,8 +136,12 @@ def _draw_samples(trial: Trial, out: Path) -> Trial:
 
 
 def _judge(trial: Trial, out: Path) -> Trial:
-    """One table for the model along its training and simpler ones, and a test of each."""
+    """One table for the model along its training and simpler ones, and a test of each.
+
+    On smoothed logits only models that know of the smoothing are compared.
+    """
     data, size = trial["data"], trial["size"]
+    smoothing = trial["smoothing"] if trial["part"] == "smoothed" else 0.0
     every = trial["steps"] // trial["checkpoints"]
     models: dict[str, Any] = {
         f"EBM, step {step}": restore(_make_model(trial, data), out / MODELS / data, step)
@@ -132,15 +149,15 @@ def _judge(trial: Trial, out: Path) -> Trial:
     }
     last = models[f"EBM, step {every * trial['checkpoints']}"]
     models["Gaussian of the EBM alone"] = Gaussian(last.mean.detach(), std=last.log_std.detach().exp())
-    train_images = to_logits(take_images(data, "train", trial["train_images"], size), seed=0).flatten(1)
-    models["Gaussian, full covariance"] = Gaussian(train_images.mean(0), _covariance(train_images))
-    if trial["rbm"] is not None:
+    models["Gaussian, full covariance"] = _full_gaussian(trial, smoothing)
+    if trial["rbm"] is not None and not smoothing:
         models["RBM"] = rbm_images.load_model(Path(trial["rbm"]), data, size**2, trial["rbm_hidden"])
-    if trial["flow"] is not None and data == "mnist":
+    if trial["flow"] is not None and data == "mnist" and not smoothing:
         settings = flow_eval.EXPERIMENT.scales[trial["flow_scale"]]
         flow = restore(flow_eval.make_flow(settings), Path(trial["flow"]) / flow_eval.FLOW)
         models["Glow"] = from_log_prob(lambda x: flow.log_prob(x.view(len(x), size, size)))
     x = to_logits(take_images(data, "test", trial["test_images"], size), seed=1).flatten(1)
+    x = x + smoothing * normal_rows(x, make_generator(2))
     scores = {}
     for name, model in models.items():
         density = model if callable(getattr(model, "score", None)) else from_log_prob(model.log_prob)
@@ -167,25 +184,29 @@ def _judge(trial: Trial, out: Path) -> Trial:
     }
 
 
-def _covariance(x: Tensor) -> Tensor:
-    """The covariance, with a little added so that it can be inverted."""
+def _full_gaussian(trial: Trial, smoothing: float = 0.0) -> Gaussian:
+    """Mean and covariance of the training images, the covariance with a little added so that it can be inverted."""
+    images = take_images(trial["data"], "train", trial["train_images"], trial["size"])
+    x = to_logits(images, seed=0).flatten(1)
     covariance = torch.cov(x.double().T)
-    return (covariance + 1e-3 * covariance.diagonal().mean() * torch.eye(len(covariance))).float()
+    covariance += (1e-3 * covariance.diagonal().mean() + smoothing**2) * torch.eye(len(covariance))
+    return Gaussian(x.mean(0), covariance.float())
 
 
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     lines, rows = [], []
-    judged = [(trial, result) for trial, result in results if trial["part"] == "judge"]
+    judged = [(trial, result) for trial, result in results if trial["part"] in JUDGED]
     figure, (axes,) = new_figure(1, len(judged), width=4.5)
     for ax, (trial, result) in zip(axes, judged, strict=True):
-        lines += [f"{trial['data']}: held-out discrepancies", *result["table"].split("\n"), "test of each model:"]
+        title = f"{trial['data']}, {JUDGED[trial['part']]}"
+        lines += [f"{title}: held-out discrepancies", *result["table"].split("\n"), "test of each model:"]
         ordered = result["models"]
         for row in ordered:
             lines.append(f"  {row['model']:<28} statistic {row['test_statistic']:.1f}, p = {row['test_pvalue']:.2g}")
-        rows += [{"data": trial["data"], **row} for row in ordered]
+        rows += [{"data": trial["data"], "judged_on": trial["part"], **row} for row in ordered]
         ax.barh([row["model"] for row in ordered], [row["lsd"] for row in ordered], color=COLOURS["train"])
         ax.invert_yaxis()
-        ax.set(title=trial["data"], xlabel="LSD")
+        ax.set(title=f"{trial['data']}, {trial['part']}", xlabel="LSD")
     figure.savefig(out / "images.png", dpi=110)
     write_csv(out / "images.csv", rows)
     for trial, result in results:
