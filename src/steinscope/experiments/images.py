@@ -35,14 +35,15 @@ __all__ = ["EXPERIMENT", "uniform_logits"]
 MODELS = "models"
 # What the models are judged on.
 JUDGED = {"logits": "logits of test images", "smoothed": "smoothed logits of test images, which the EBM is trained on"}
-# What is explored: where chains start, their noise scale and their number of steps. The first four are the paper's.
+# Chains that are explored: where they start, step size, noise scale, number of steps. The first four are the paper's.
 EXPLORED = {
-    "noise-0.01": ("uniform", 0.01, 300),
-    "noise-0.1": ("uniform", 0.1, 300),
-    "steps-30": ("uniform", 0.01, 30),
-    "steps-1000": ("uniform", 0.01, 1000),
-    "gaussian-30": ("gaussian", 0.01, 30),
-    "gaussian-1000": ("gaussian", 0.01, 1000),
+    "noise-0.01": ("uniform", 1.0, 0.01, 300),
+    "noise-0.1": ("uniform", 1.0, 0.1, 300),
+    "steps-30": ("uniform", 1.0, 0.01, 30),
+    "steps-1000": ("uniform", 1.0, 0.01, 1000),
+    "small-steps": ("uniform", 0.2, 0.01, 1000),
+    "gaussian-30": ("gaussian", 1.0, 0.01, 30),
+    "gaussian-1000": ("gaussian", 1.0, 0.01, 1000),
 }
 
 
@@ -59,9 +60,8 @@ def _make_model(settings: Mapping[str, Any], data: str) -> EBM:
     return EBM.perceptron(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1)
 
 
-def _sample(model: nn.Module, start: Tensor, sigma: float, steps: int, settings: Mapping[str, Any]) -> Tensor:
-    sampler = TemperedSGLD(model, epsilon=settings["epsilon"], sigma=sigma)
-    return run_chains(sampler, start, steps, seed=1, progress=False).state.x
+def _sample(model: nn.Module, start: Tensor, epsilon: float, sigma: float, steps: int) -> Tensor:
+    return run_chains(TemperedSGLD(model, epsilon, sigma), start, steps, seed=1, progress=False).state.x
 
 
 def _prepare(settings: Mapping[str, Any], out: Path) -> None:
@@ -77,7 +77,7 @@ def _train(settings: Mapping[str, Any], data: str, out: Path) -> None:
         if step % every == 0:
             start = uniform_logits(settings["samples"], size**2)
             try:
-                found = _sample(model, start, settings["sigma"], settings["chain_steps"], settings)
+                found = _sample(model, start, settings["epsilon"], settings["sigma"], settings["chain_steps"])
             except NonFiniteError:
                 return  # Chains may diverge while the model is young; that is no reason to stop its training.
             save_grid(out / "along" / f"{data}-{step:06d}.png", found, size)
@@ -122,13 +122,13 @@ def _draw_samples(trial: Trial, out: Path) -> Trial:
         "uniform": uniform_logits(trial["samples"], size**2, seed=2),
         "gaussian": _full_gaussian(trial).sample(trial["samples"], seed=2),
     }
-    found = _sample(model, starts["uniform"], trial["sigma"], trial["chain_steps"], trial)
+    found = _sample(model, starts["uniform"], trial["epsilon"], trial["sigma"], trial["chain_steps"])
     save_grid(out / f"{data}.png", found, size)
     images = to_logits(take_images(data, "test", trial["samples"], size), seed=1)
     save_grid(out / f"{data}-data.png", images, size)
-    for name, (start, sigma, steps) in EXPLORED.items():
+    for name, (start, epsilon, sigma, steps) in EXPLORED.items():
         steps = min(steps, trial["chain_steps"])
-        save_grid(out / f"{data}-{name}.png", _sample(model, starts[start], sigma, steps, trial), size)
+        save_grid(out / f"{data}-{name}.png", _sample(model, starts[start], epsilon, sigma, steps), size)
     return {
         "light": float(torch.sigmoid(found).mean()),
         "light_of_data": float(torch.sigmoid(images).mean()),
@@ -222,13 +222,13 @@ QUICK = {
     **SETTINGS,
     "smoothing": 2.0,
     "shrinkage": 1.0,
-    "steps": 5000,
+    "steps": 1200,
     "lr": 1e-4,
     "critic_lr": 5e-4,
     "critic_steps": 2,
     "lr_decay": True,
     "average": 0.998,
-    "checkpoints": 10,
+    "checkpoints": 6,
     "epsilon": 1.0,
     "sigma": 0.01,
     "chain_steps": 1000,
@@ -246,6 +246,7 @@ EXPERIMENT = Experiment(
             **QUICK,
             "smoothing": 0.0,
             "steps": 46_900,
+            "checkpoints": 10,
             "critic_lr": 1e-4,
             "critic_steps": 5,
             "lr_decay": False,

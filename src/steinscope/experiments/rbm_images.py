@@ -44,12 +44,16 @@ def _prepare(settings: Mapping[str, Any], out: Path) -> None:
             make_model(dim, settings["hidden"], mean),
             fresh_logits(images, flat=True),
             objective=LearnedStein(
-                MLP(dim, settings["width"]), l2=settings["l2"], critic_steps=settings["critic_steps"]
+                MLP(dim, settings["width"]),
+                l2=settings["l2"],
+                critic_steps=settings["critic_steps"],
+                shrinkage=settings["shrinkage"],
             ),
             steps=settings["steps"],
             batch_size=settings["batch_size"],
             lr=settings["lr"],
             auxiliary_lr=settings["critic_lr"],
+            lr_decay=settings["lr_decay"],
             checkpoint=out / MODELS / data,
             checkpoint_every=max(1, settings["steps"] // 5),
         )
@@ -87,13 +91,24 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     return [*lines, "Paper (figure): samples that show strokes of digits and outlines of clothes; no numbers."]
 
 
-QUICK = {**SETTINGS, "hidden": 100, "steps": 3000, "lr": 1e-3, "critic_lr": 1e-3, "gibbs_steps": 2000}
+QUICK = {
+    **SETTINGS,
+    "hidden": 100,
+    "width": 500,
+    "shrinkage": 1.0,
+    "steps": 1000,
+    "lr": 1e-3,
+    "critic_lr": 1e-3,
+    "critic_steps": 2,
+    "lr_decay": True,
+    "gibbs_steps": 2000,
+}
 
 EXPERIMENT = Experiment(
     scales={
         "smoke": {**QUICK, **SMOKE_SETTINGS, "hidden": 5, "steps": 5, "gibbs_steps": 5},
         "quick": QUICK,
-        "paper": {**QUICK, "steps": 46_900},
+        "paper": {**QUICK, "width": 1000, "steps": 46_900, "critic_steps": 5, "lr_decay": False},
     },
     trials=_trials,
     run=_run,
