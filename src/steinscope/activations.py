@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["dropout_mask", "swish_with_derivative", "swish_with_tangent"]
+__all__ = ["dropout_mask", "linear_with_trace", "swish_with_derivative", "swish_with_tangent"]
 
 
 class _SwishWithDerivative(torch.autograd.Function):
@@ -76,6 +76,32 @@ class _SwishWithTangent(torch.autograd.Function):
         return result, grad_a.sum(0), None
 
 
+class _LinearWithTrace(torch.autograd.Function):
+    """The last layer for points and tangents t of a probe v: W h + b for the points, and vᵀ W t.
+
+    The second is (vᵀ W) t, so that t needs no product of its own, and the gradient of W is one product for both.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, both: Tensor, weight: Tensor, bias: Tensor, probe: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, tangent = both.chunk(2)
+        back = probe @ weight
+        ctx.save_for_backward(both, weight, probe, back)
+        return torch.addmm(bias, hidden, weight.T), torch.linalg.vecdot(tangent, back)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_f: Tensor, grad_trace: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        both, weight, probe, back = ctx.saved_tensors
+        column = grad_trace.unsqueeze(1)
+        grad_weight = torch.cat([grad_f, column * probe]).T @ both
+        grad_both = torch.empty_like(both)
+        grad_hidden, grad_tangent = grad_both.chunk(2)
+        torch.mm(grad_f, weight, out=grad_hidden)
+        torch.mul(column, back, out=grad_tangent)
+        return grad_both, grad_weight, grad_f.sum(0), None
+
+
 def swish_with_derivative(a: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Swish of `a` and its derivative, both times `mask`. Overwrites `a`; differentiable once."""
     return _SwishWithDerivative.apply(a, mask)  # pyright: ignore[reportReturnType]
@@ -87,6 +113,11 @@ def swish_with_tangent(both: Tensor, bias: Tensor, mask: Tensor | None = None) -
     Differentiable once.
     """
     return _SwishWithTangent.apply(both, bias, mask)  # pyright: ignore[reportReturnType]
+
+
+def linear_with_trace(both: Tensor, weight: Tensor, bias: Tensor, probe: Tensor) -> tuple[Tensor, Tensor]:
+    """W h + b and vᵀ W t, where h and t are the halves of `both` and v is the probe. Differentiable once."""
+    return _LinearWithTrace.apply(both, weight, bias, probe)  # pyright: ignore[reportReturnType]
 
 
 def dropout_mask(like: Tensor, rate: float, generator: torch.Generator) -> Tensor:

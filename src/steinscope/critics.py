@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steinscope.activations import dropout_mask, swish_with_derivative, swish_with_tangent
+from steinscope.activations import dropout_mask, linear_with_trace, swish_with_derivative, swish_with_tangent
 from steinscope.divergence import draw_probe, value_and_diagonal, value_and_exact, value_and_hutchinson
 from steinscope.errors import InputError
 from steinscope.features import Affine, AnyFeatures, FeatureMap
@@ -123,13 +123,12 @@ class MLP(Critic):
             for layer, mask in zip(self.layers[:-1], masks, strict=True):
                 hidden, derivative = swish_with_derivative(layer(hidden), mask)
                 derivatives.append(derivative)
-            divergence = self._exact_divergence(derivatives)
+            f, divergence = self.layers[-1](hidden), self._exact_divergence(derivatives)
         else:
-            probe = draw_probe(flat, "gaussian", generator)
-            hidden, divergence = self._estimated_divergence(flat, probe, masks)
+            f, divergence = self._value_and_estimate(flat, draw_probe(flat, "gaussian", generator), masks)
         if self.skip is not None:
-            divergence = divergence + self.skip.trace()
-        return self._output(hidden, flat).view(x.shape), divergence
+            f, divergence = torch.addmm(f, flat, self.skip.T), divergence + self.skip.trace()
+        return f.view(x.shape), divergence
 
     def _mask(self, layer: Any, x: Tensor, generator: torch.Generator) -> Tensor | None:
         if not (self.training and self.dropout):
@@ -184,14 +183,14 @@ class MLP(Critic):
             columns.append(tangent @ weights[-1][i])
         return torch.stack(columns, 1)
 
-    def _estimated_divergence(self, x: Tensor, probe: Tensor, masks: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
-        """The last hidden layer, and vᵀJv from the tangent of v that goes through the layers with the points."""
+    def _value_and_estimate(self, x: Tensor, probe: Tensor, masks: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
+        """f without the skip, and vᵀJv from the tangent of v that goes through the layers with the points."""
         both = torch.cat([x, probe])
         *weights, last = self._weights()
-        for layer, weight, mask in zip(self.layers, weights, masks, strict=False):
-            both = swish_with_tangent(both @ weight.T, cast(Tensor, layer.bias), mask)
-        hidden, tangent = both.chunk(2)
-        return hidden, torch.linalg.vecdot(tangent, probe @ last)
+        *biases, last_bias = (cast(Tensor, layer.bias) for layer in self.layers)
+        for weight, bias, mask in zip(weights, biases, masks, strict=True):
+            both = swish_with_tangent(both @ weight.T, bias, mask)
+        return linear_with_trace(both, last, last_bias, probe)
 
     def _weights(self) -> list[Tensor]:
         return [cast(Tensor, layer.weight) for layer in self.layers]

@@ -88,8 +88,8 @@ class Loop:
     def _reset_sums(self) -> None:
         """Sums since the last log point, and the first step at which each quantity was not finite. Both stay on the
         device until a log point looks at them."""
-        self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
-        self.bad = torch.full((4,), -1, device=self.device)
+        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self.bad = torch.full((3,), -1, device=self.device)
 
     def make_step(self) -> None:
         """Steps of the auxiliary part, then one of the model."""
@@ -99,16 +99,15 @@ class Loop:
         for number in range(count):
             draw = (self.step - 1) * (count + 1) + number
             loss = self.objective.auxiliary_loss(self.model, self._batch(draw), self._generator(_AUXILIARY, draw))
-            norm = self._descend(loss, self.auxiliary_parameters, self.optimisers[1:])
+            self._descend(loss, self.auxiliary_parameters, self.optimisers[1:])
             self._add(2, loss.detach() / count)
-            self._watch(3, norm)
         draw = (self.step - 1) * (count + 1) + count
         loss = self.objective.model_loss(self.model, self._batch(draw), self._generator(_MODEL, draw))
         together = self.auxiliary_parameters if count == 0 else []
         optimisers = self.optimisers if count == 0 else self.optimisers[:1]
-        norm = self._descend(loss, self.parameters + together, optimisers)
+        gradients = self._descend(loss, self.parameters + together, optimisers)
         self._add(0, loss.detach())
-        self._add(1, norm)
+        self._add(1, nn.utils.get_total_norm(gradients))
         if self.average is not None:
             # Young averages are short, so that the first parameters do not weigh on them.
             share = max(1 - self.settings["average"], 9 / (10 + self.step))
@@ -130,7 +129,8 @@ class Loop:
             self.settings["seed"], stream, draw, device=self.device, part=shared.rank, parts=shared.count
         )
 
-    def _descend(self, loss: Tensor, parameters: list[Tensor], optimisers: list[torch.optim.Optimizer]) -> Tensor:
+    def _descend(self, loss: Tensor, parameters: list[Tensor], optimisers: list[torch.optim.Optimizer]) -> list[Tensor]:
+        """Make one step along the gradients, and return them."""
         if not loss.requires_grad:
             raise InputError("model: the loss does not depend on its parameters")
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -140,16 +140,12 @@ class Loop:
         self.shared.average(present)
         for optimiser in optimisers:
             optimiser.step()
-        norm = nn.utils.get_total_norm(present)
         for parameter in parameters:
             parameter.grad = None
-        return norm
+        return present
 
     def _add(self, which: int, value: Tensor) -> None:
         self.sums[which] += value
-        self._watch(which, value)
-
-    def _watch(self, which: int, value: Tensor) -> None:
         is_first = ~value.isfinite() & (self.bad[which] < 0)
         self.bad[which] = torch.where(is_first, self.step, self.bad[which])
 
@@ -164,7 +160,7 @@ class Loop:
         self._check_finite(checkpoint)
         last = int(self.rows[-1][0]) if self.rows else 0
         self.shared.average([self.sums])
-        loss, norm, auxiliary, _ = (self.sums / max(1, self.step - last)).tolist()
+        loss, norm, auxiliary = (self.sums / max(1, self.step - last)).tolist()
         has_auxiliary = bool(self.auxiliary_parameters) and self.objective.auxiliary_steps > 0
         row = [float(self.step), loss, auxiliary if has_auxiliary else math.nan, norm]
         self.rows.append(row)
@@ -173,7 +169,8 @@ class Loop:
 
     def _check_finite(self, checkpoint: str | Path | None) -> None:
         steps = self.bad.tolist()
-        names = ("the model's loss", "the model's gradient", "the auxiliary loss", "the auxiliary gradient")
+        # A bad gradient of the auxiliary part shows in its next loss, or in its parameters.
+        names = ("the model's loss", "the model's gradient", "the auxiliary loss")
         found = [(step, name) for step, name in zip(steps, names, strict=True) if step >= 0]
         every = [*self.parameters, *self.auxiliary_parameters]
         if not found and not bool(torch.stack([value.detach().isfinite().all() for value in every]).all()):
