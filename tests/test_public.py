@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import steinscope
 import steinscope.kernels
+from steinscope.models.gaussian import Gaussian
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,6 +44,24 @@ def test_code_in_documents_runs_and_prints_what_it_says(document, tmp_path, monk
 
 
 NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+
+
+CALLS = {
+    "gof_test": lambda x: steinscope.gof_test(x, -x, critics=("mlp",)).statistic,
+    "split": lambda x: steinscope.gof_test(x, -x, scheme="split").statistic,
+    "discrepancy": lambda x: steinscope.discrepancy(x, -x, steps=5).value,
+    "compare": lambda x: steinscope.compare({"a": -x, "b": -2 * x}, x, folds=None, steps=5).values[1],
+    "fssd": lambda x: steinscope.kernels.fssd_test(x, -x).statistic,
+    "train": lambda x: float(steinscope.train(Gaussian([0.0, 0.0]), x, steps=3).model.mean.detach().sum()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_may_be_off_where_a_function_is_called(name):
+    x = 0.1 + Gaussian([0.0, 0.0]).sample(400)
+    expected = CALLS[name](x)
+    with torch.no_grad():
+        assert CALLS[name](x) == expected
 
 
 def assert_same_text(printed, promised):

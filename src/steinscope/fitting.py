@@ -206,8 +206,9 @@ def fit_points(
         for step in range(1, steps + 1):
             if settings.lr_decay:
                 optimiser.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
-            values, squared_norm = critic.stein(*next(batches), generator)
-            loss = -objective(values, squared_norm)
+            with torch.enable_grad():
+                values, squared_norm = critic.stein(*next(batches), generator)
+                loss = -objective(values, squared_norm)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -91,6 +91,7 @@ class Loop:
         self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.bad = torch.full((3,), -1, device=self.device)
 
+    @torch.enable_grad()
     def make_step(self) -> None:
         """Steps of the auxiliary part, then one of the model."""
         self.step += 1

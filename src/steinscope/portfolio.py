@@ -395,7 +395,8 @@ class CriticLearner:
         self.critic.train()
         self.optimiser.param_groups[0]["lr"] = self.lr * min(1.0, math.sqrt(len(x) / _ENOUGH_POINTS))
         for _ in range(self.steps):
-            loss = -self.objective(*self.critic.stein(x, score, self.generator))
+            with torch.enable_grad():
+                loss = -self.objective(*self.critic.stein(x, score, self.generator))
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()

@@ -33,7 +33,8 @@ def _run(trial: Trial, out: Path) -> Trial:
     rbm = RBM.random(trial["dim"], HIDDEN, seed=trial["seed"])
     x = rbm.sample(trial["n"], seed=10_000 + trial["seed"])
     with torch.no_grad():
-        return run_methods(trial["methods"], x, rbm.score(x), trial["seed"])
+        score = rbm.score(x)
+    return run_methods(trial["methods"], x, score, trial["seed"])
 
 
 def kolmogorov_smirnov(uniforms: np.ndarray) -> float:

@@ -101,7 +101,8 @@ def _optimise(
     log_width, sites = width.log().requires_grad_(), sites.requires_grad_()
     optimiser = torch.optim.Adam([log_width, sites], lr=lr)
     for _ in range(steps):
-        loss = -_power(_features(sample, sites, log_width.exp()))
+        with torch.enable_grad():
+            loss = -_power(_features(sample, sites, log_width.exp()))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
