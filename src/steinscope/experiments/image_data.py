@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.checkpoint import load_checkpoint
+from steinscope.critics import MLP
 from steinscope.data.images import from_logits, load_images, synthetic_images, to_logits
 from steinscope.errors import InputError
+from steinscope.objectives.stein import LearnedStein
 from steinscope.plots import save_image_grid
 from steinscope.randomness import normal_rows
+from steinscope.training import train
 
-__all__ = ["SETTINGS", "SMOKE_SETTINGS", "fresh_logits", "restore", "save_grid", "take_images"]
+__all__ = ["SETTINGS", "SMOKE_SETTINGS", "fresh_logits", "restore", "save_grid", "take_images", "train_by_lsd"]
 
 Draw = Callable[[int, torch.Generator], Tensor]
 SYNTHETIC = "synthetic"
@@ -73,6 +76,37 @@ def fresh_logits(images: Tensor, flat: bool = False, smoothing: float = 0.0) -> 
         return logits.flatten(1) if flat else logits
 
     return draw
+
+
+def train_by_lsd(model: nn.Module, data: str, settings: Mapping[str, Any], directory: Path, **options: Any) -> None:
+    """Train a model on the images of a data set as the settings say, with checkpoints in a directory.
+
+    Arguments:
+        model: The model.
+        data: The name of the data set.
+        settings: Those of the experiment.
+        directory: Where the checkpoints go. A run that is there goes on.
+        options: Further options of `train`.
+    """
+    images = take_images(data, "train", settings["train_images"], settings["size"])
+    train(
+        model,
+        fresh_logits(images, flat=True, smoothing=settings["smoothing"]),
+        objective=LearnedStein(
+            MLP(settings["size"] ** 2, settings["width"]),
+            l2=settings["l2"],
+            critic_steps=settings["critic_steps"],
+            shrinkage=settings["shrinkage"],
+        ),
+        steps=settings["steps"],
+        batch_size=settings["batch_size"],
+        lr=settings["lr"],
+        auxiliary_lr=settings["critic_lr"],
+        lr_decay=settings["lr_decay"],
+        average=settings["average"],
+        checkpoint=directory,
+        **options,
+    )
 
 
 def restore(model: nn.Module, directory: Path, step: int | None = None) -> Any:

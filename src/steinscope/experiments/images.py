@@ -19,16 +19,14 @@ from steinscope.data.images import to_logits
 from steinscope.densities import from_log_prob
 from steinscope.errors import NonFiniteError
 from steinscope.experiments import flow_eval, rbm_images
-from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, fresh_logits, restore, save_grid, take_images
+from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, restore, save_grid, take_images, train_by_lsd
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.gof import gof_test
 from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
-from steinscope.objectives.stein import LearnedStein
 from steinscope.plots import COLOURS, new_figure
 from steinscope.randomness import make_generator, normal_rows, uniform_rows
 from steinscope.samplers import TemperedSGLD, run_chains
-from steinscope.training import train
 
 __all__ = ["EXPERIMENT", "uniform_logits"]
 
@@ -82,24 +80,11 @@ def _train(settings: Mapping[str, Any], data: str, out: Path) -> None:
                 return  # Chains may diverge while the model is young; that is no reason to stop its training.
             save_grid(out / "along" / f"{data}-{step:06d}.png", found, size)
 
-    train(
+    train_by_lsd(
         _make_model(settings, data),
-        fresh_logits(
-            take_images(data, "train", settings["train_images"], size), flat=True, smoothing=settings["smoothing"]
-        ),
-        objective=LearnedStein(
-            MLP(size**2, settings["width"]),
-            l2=settings["l2"],
-            critic_steps=settings["critic_steps"],
-            shrinkage=settings["shrinkage"],
-        ),
-        steps=settings["steps"],
-        batch_size=settings["batch_size"],
-        lr=settings["lr"],
-        auxiliary_lr=settings["critic_lr"],
-        lr_decay=settings["lr_decay"],
-        average=settings["average"],
-        checkpoint=out / MODELS / data,
+        data,
+        settings,
+        out / MODELS / data,
         checkpoint_every=every,
         keep=None,
         callbacks=[draw_samples],

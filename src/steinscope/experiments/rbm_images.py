@@ -11,13 +11,11 @@ import torch
 from steinscope.critics import MLP
 from steinscope.data.images import to_logits
 from steinscope.estimation import discrepancy
-from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, fresh_logits, restore, save_grid, take_images
+from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, restore, save_grid, take_images, train_by_lsd
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
-from steinscope.objectives.stein import LearnedStein
 from steinscope.plots import COLOURS, new_figure
 from steinscope.randomness import make_generator
-from steinscope.training import train
 
 __all__ = ["EXPERIMENT", "load_model"]
 
@@ -37,26 +35,10 @@ def load_model(out: Path, data: str, dim: int, hidden: int) -> RBM:
 
 def _prepare(settings: Mapping[str, Any], out: Path) -> None:
     for data in settings["data"]:
-        images = take_images(data, "train", settings["train_images"], settings["size"])
-        dim = settings["size"] ** 2
-        mean = to_logits(images[: settings["look_images"]], seed=0).flatten(1).mean(0)
-        train(
-            make_model(dim, settings["hidden"], mean),
-            fresh_logits(images, flat=True),
-            objective=LearnedStein(
-                MLP(dim, settings["width"]),
-                l2=settings["l2"],
-                critic_steps=settings["critic_steps"],
-                shrinkage=settings["shrinkage"],
-            ),
-            steps=settings["steps"],
-            batch_size=settings["batch_size"],
-            lr=settings["lr"],
-            auxiliary_lr=settings["critic_lr"],
-            lr_decay=settings["lr_decay"],
-            checkpoint=out / MODELS / data,
-            checkpoint_every=max(1, settings["steps"] // 5),
-        )
+        look = take_images(data, "train", settings["look_images"], settings["size"])
+        model = make_model(settings["size"] ** 2, settings["hidden"], to_logits(look, seed=0).flatten(1).mean(0))
+        every = max(1, settings["steps"] // 5)
+        train_by_lsd(model, data, settings, out / MODELS / data, checkpoint_every=every)
 
 
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:
@@ -95,12 +77,14 @@ QUICK = {
     **SETTINGS,
     "hidden": 100,
     "width": 500,
+    "smoothing": 0.0,
     "shrinkage": 1.0,
     "steps": 1000,
     "lr": 1e-3,
     "critic_lr": 1e-3,
     "critic_steps": 2,
     "lr_decay": True,
+    "average": None,
     "gibbs_steps": 2000,
 }
 
