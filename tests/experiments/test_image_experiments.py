@@ -39,6 +39,13 @@ def test_from_idx_files_to_samples(tmp_path, monkeypatch):
     assert np.array_equal(data[1:29, 1:29], synthetic_images(220, 28, seed=1)[0].numpy())
 
 
+def test_chains_that_diverge_leave_no_grid_and_stop_nothing(tmp_path):
+    settings = EXPERIMENT.scales["smoke"]
+    lines = reproduce("images", "smoke", tmp_path, jobs=1, options={**settings, "epsilon": 1e30, "chain_steps": 20})
+    assert "synthetic: the chains from uniform noise diverged" in lines
+    assert not (tmp_path / "synthetic.png").exists() and (tmp_path / "synthetic-steps-30.png").exists()
+
+
 def test_a_grid_puts_images_row_by_row(tmp_path):
     images = np.arange(5, dtype=np.uint8)[:, None, None] * np.full((5, 2, 3), 40, dtype=np.uint8)
     save_image_grid(tmp_path / "grid.png", images, columns=3)

@@ -58,8 +58,14 @@ def _make_model(settings: Mapping[str, Any], data: str) -> EBM:
     return EBM.perceptron(size**2, settings["width"], mean=look.mean(0), std=look.std(0) + 1)
 
 
-def _sample(model: nn.Module, start: Tensor, epsilon: float, sigma: float, steps: int) -> Tensor:
-    return run_chains(TemperedSGLD(model, epsilon, sigma), start, steps, seed=1, progress=False).state.x
+def _save_samples(path: Path, sampler: TemperedSGLD, start: Tensor, steps: int, size: int) -> Tensor | None:
+    """Run chains and write where they end as a grid; None, and no grid, for chains that diverge."""
+    try:
+        found = run_chains(sampler, start, steps, seed=1, progress=False).state.x
+    except NonFiniteError:
+        return None
+    save_grid(path, found, size)
+    return found
 
 
 def _prepare(settings: Mapping[str, Any], out: Path) -> None:
@@ -73,12 +79,9 @@ def _train(settings: Mapping[str, Any], data: str, out: Path) -> None:
 
     def draw_samples(step: int, model: nn.Module, row: Mapping[str, float]) -> None:
         if step % every == 0:
-            start = uniform_logits(settings["samples"], size**2)
-            try:
-                found = _sample(model, start, settings["epsilon"], settings["sigma"], settings["chain_steps"])
-            except NonFiniteError:
-                return  # Chains may diverge while the model is young; that is no reason to stop its training.
-            save_grid(out / "along" / f"{data}-{step:06d}.png", found, size)
+            path, start = out / "along" / f"{data}-{step:06d}.png", uniform_logits(settings["samples"], size**2)
+            sampler = TemperedSGLD(model, settings["epsilon"], settings["sigma"])
+            _save_samples(path, sampler, start, settings["chain_steps"], size)
 
     train_by_lsd(
         _make_model(settings, data),
@@ -107,15 +110,16 @@ def _draw_samples(trial: Trial, out: Path) -> Trial:
         "uniform": uniform_logits(trial["samples"], size**2, seed=2),
         "gaussian": _full_gaussian(trial).sample(trial["samples"], seed=2),
     }
-    found = _sample(model, starts["uniform"], trial["epsilon"], trial["sigma"], trial["chain_steps"])
-    save_grid(out / f"{data}.png", found, size)
+    sampler = TemperedSGLD(model, trial["epsilon"], trial["sigma"])
+    found = _save_samples(out / f"{data}.png", sampler, starts["uniform"], trial["chain_steps"], size)
     images = to_logits(take_images(data, "test", trial["samples"], size), seed=1)
     save_grid(out / f"{data}-data.png", images, size)
     for name, (start, epsilon, sigma, steps) in EXPLORED.items():
         steps = min(steps, trial["chain_steps"])
-        save_grid(out / f"{data}-{name}.png", _sample(model, starts[start], epsilon, sigma, steps), size)
+        sampler = TemperedSGLD(model, epsilon, sigma)
+        _save_samples(out / f"{data}-{name}.png", sampler, starts[start], steps, size)
     return {
-        "light": float(torch.sigmoid(found).mean()),
+        "light": None if found is None else float(torch.sigmoid(found).mean()),
         "light_of_data": float(torch.sigmoid(images).mean()),
     }
 
@@ -196,10 +200,13 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     write_csv(out / "images.csv", rows)
     for trial, result in results:
         if trial["part"] == "samples":
-            lines.append(
-                f"{trial['data']}: samples in {trial['data']}.png, mean light {result['light']:.3f} "
-                f"({result['light_of_data']:.3f} in the data)"
+            name, light, light_of_data = trial["data"], result["light"], result["light_of_data"]
+            found = (
+                "the chains from uniform noise diverged"
+                if light is None
+                else f"samples in {name}.png, mean light {light:.3f} ({light_of_data:.3f} in the data)"
             )
+            lines.append(f"{name}: {found}")
     return [*lines, "Paper (figure): samples that show digits and clothes; no numbers."]
 
 
