@@ -212,4 +212,5 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _is_first_process() -> bool:
+    """As `steinscope.distributed` would say, which imports torch; this must be known without it."""
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"

@@ -127,8 +127,8 @@ class MLP(Critic):
         else:
             f, divergence = self._value_and_estimate(flat, draw_probe(flat, "gaussian", generator), masks)
         if self.skip is not None:
-            f, divergence = torch.addmm(f, flat, self.skip.T), divergence + self.skip.trace()
-        return f.view(x.shape), divergence
+            divergence = divergence + self.skip.trace()
+        return self._add_skip(f, flat).view(x.shape), divergence
 
     def _mask(self, layer: Any, x: Tensor, generator: torch.Generator) -> Tensor | None:
         if not (self.training and self.dropout):
@@ -148,7 +148,9 @@ class MLP(Critic):
         return self._output(hidden, flat).view(x.shape), diagonal.view(x.shape)
 
     def _output(self, hidden: Tensor, x: Tensor) -> Tensor:
-        f = self.layers[-1](hidden)
+        return self._add_skip(self.layers[-1](hidden), x)
+
+    def _add_skip(self, f: Tensor, x: Tensor) -> Tensor:
         return f if self.skip is None else torch.addmm(f, x, self.skip.T)
 
     def _is_exact(self, n: int) -> bool:

@@ -22,7 +22,7 @@ __all__ = ["SETTINGS", "SMOKE_SETTINGS", "fresh_logits", "restore", "save_grid",
 
 Draw = Callable[[int, torch.Generator], Tensor]
 SYNTHETIC = "synthetic"
-# The paper's settings of models trained on images, and of the critic that judges them afterwards.
+# Settings of models trained on images, and of the critic that judges them afterwards.
 SETTINGS: dict[str, Any] = {
     "data": ["mnist", "fashion-mnist"],
     "size": 28,
@@ -32,7 +32,9 @@ SETTINGS: dict[str, Any] = {
     "width": 1000,
     "batch_size": 128,
     "l2": 10.0,
-    "critic_steps": 5,
+    "critic_steps": 2,
+    "shrinkage": 1.0,
+    "lr_decay": True,
     "samples": 64,
     "critic_width": 300,
     "judge_steps": 620,

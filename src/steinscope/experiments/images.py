@@ -119,8 +119,8 @@ def _draw_samples(trial: Trial, out: Path) -> Trial:
         sampler = TemperedSGLD(model, epsilon, sigma)
         _save_samples(out / f"{data}-{name}.png", sampler, starts[start], steps, size)
     return {
-        "light": None if found is None else float(torch.sigmoid(found).mean()),
-        "light_of_data": float(torch.sigmoid(images).mean()),
+        "brightness": None if found is None else float(torch.sigmoid(found).mean()),
+        "brightness_of_data": float(torch.sigmoid(images).mean()),
     }
 
 
@@ -200,11 +200,11 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     write_csv(out / "images.csv", rows)
     for trial, result in results:
         if trial["part"] == "samples":
-            name, light, light_of_data = trial["data"], result["light"], result["light_of_data"]
+            name, brightness, of_data = trial["data"], result["brightness"], result["brightness_of_data"]
             found = (
                 "the chains from uniform noise diverged"
-                if light is None
-                else f"samples in {name}.png, mean light {light:.3f} ({light_of_data:.3f} in the data)"
+                if brightness is None
+                else f"samples in {name}.png, mean brightness {brightness:.3f} ({of_data:.3f} in the data)"
             )
             lines.append(f"{name}: {found}")
     return [*lines, "Paper (figure): samples that show digits and clothes; no numbers."]
@@ -213,12 +213,9 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
 QUICK = {
     **SETTINGS,
     "smoothing": 2.0,
-    "shrinkage": 1.0,
     "steps": 1200,
     "lr": 1e-4,
     "critic_lr": 5e-4,
-    "critic_steps": 2,
-    "lr_decay": True,
     "average": 0.998,
     "checkpoints": 6,
     "epsilon": 1.0,

@@ -78,12 +78,9 @@ QUICK = {
     "hidden": 100,
     "width": 500,
     "smoothing": 0.0,
-    "shrinkage": 1.0,
     "steps": 1000,
     "lr": 1e-3,
     "critic_lr": 1e-3,
-    "critic_steps": 2,
-    "lr_decay": True,
     "average": None,
     "gibbs_steps": 2000,
 }
