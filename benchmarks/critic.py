@@ -8,7 +8,7 @@ from benchmarks import textbook
 from benchmarks.timing import medians, show
 from steinscope import discrepancy, from_log_prob
 from steinscope.critics import MLP
-from steinscope.models.rbm import RBM
+from steinscope.models import RBM
 from steinscope.stein import PenalisedLSD
 
 N, WIDTH, DIMS = 800, 300, (50, 100, 200)

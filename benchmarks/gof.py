@@ -10,7 +10,7 @@ from benchmarks import textbook
 from benchmarks.timing import medians, show
 from steinscope import gof_test
 from steinscope.kernels import ksd_test
-from steinscope.models.rbm import RBM
+from steinscope.models import RBM
 
 SHAPES = ((50, 40), (100, 80), (200, 100))
 

@@ -5,13 +5,12 @@ from torch import nn
 
 from benchmarks import textbook
 from benchmarks.timing import medians, show
-from steinscope.batches import make_batches
 from steinscope.critics import MLP
-from steinscope.distributed import Processes
-from steinscope.loop import Loop
-from steinscope.models.ebm import EBM
-from steinscope.models.ica import ICA, UnnormalisedICA
-from steinscope.objectives.stein import LearnedStein
+from steinscope.models import EBM, ICA, UnnormalisedICA
+from steinscope.objectives import LearnedStein
+from steinscope.training.batches import make_batches
+from steinscope.training.distributed import Processes
+from steinscope.training.loop import Loop
 
 SETTINGS = {
     "lr": 1e-4,

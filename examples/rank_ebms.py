@@ -3,11 +3,11 @@
 # %%
 import torch
 
-from steinscope import compare, gof_test, train
+from steinscope import FitSettings, compare, gof_test, train
 from steinscope.critics import MLP
-from steinscope.data.toy import moons, moons_density
-from steinscope.models.ebm import EBM
-from steinscope.objectives.stein import LearnedStein
+from steinscope.data import moons, moons_density
+from steinscope.models import EBM
+from steinscope.objectives import LearnedStein
 
 STEPS = 400
 
@@ -34,7 +34,9 @@ for name, objective in objectives.items():
 # All critics hold out the same points, so that the difference of two models is a mean of paired differences.
 
 # %%
-ranking = compare(models, held_out, critic=MLP(2, width=64, skip=True), folds=3, steps=200, lr=3e-3)
+ranking = compare(
+    models, held_out, critic=MLP(2, width=64, skip=True), folds=3, settings=FitSettings(steps=200, lr=0.003)
+)
 print(ranking)
 best, second = ranking.names[:2]
 difference = ranking.difference(second, best)

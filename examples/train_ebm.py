@@ -7,10 +7,10 @@ import torch
 
 from steinscope import gof_test, train
 from steinscope.critics import MLP
-from steinscope.data.toy import draw_toy
-from steinscope.models.ebm import EBM
-from steinscope.objectives.stein import LearnedStein
-from steinscope.sampling import draw_samples
+from steinscope.data import draw_toy
+from steinscope.models import EBM
+from steinscope.objectives import LearnedStein
+from steinscope.samplers import draw_samples
 
 STEPS = 600
 

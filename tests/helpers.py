@@ -14,7 +14,7 @@ from torch.distributions import (
 
 from steinscope import from_log_prob
 from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
-from steinscope.features import RandomCosines
+from steinscope.maps import RandomCosines
 
 
 def generator(seed=0):

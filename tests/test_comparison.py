@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from steinscope import InputError, compare, from_score
+from steinscope import FitSettings, InputError, compare, from_score
 from steinscope.critics import MLP, Linear, Mean
-from steinscope.models.gaussian import Gaussian
+from steinscope.models import Gaussian
 
 from helpers import generator
 
@@ -37,7 +37,9 @@ def ranking():
 
 
 def test_known_gaussians_are_ranked_and_measured():
-    ranking = compare(MODELS, points(20_000), critic=MLP(DIM, width=64, skip=True), folds=None, steps=400)
+    ranking = compare(
+        MODELS, points(20000), critic=MLP(DIM, width=64, skip=True), folds=None, settings=FitSettings(steps=400)
+    )
     truth = {name: true_discrepancy(model) for name, model in MODELS.items()}
     assert ranking.names == tuple(sorted(truth, key=lambda name: truth[name]))
     for name, value, stderr in zip(ranking.names, ranking.values, ranking.stderr, strict=True):
@@ -76,7 +78,11 @@ def test_pairing_makes_differences_more_certain(ranking):
 def test_models_share_splits_seeds_and_first_weights():
     model = Gaussian(torch.full((DIM,), 0.3))
     ranking = compare(
-        {"one": model, "worse": MODELS["far"], "two": model}, points(300), critic=MLP(DIM, width=8), steps=30, folds=2
+        {"one": model, "worse": MODELS["far"], "two": model},
+        points(300),
+        critic=MLP(DIM, width=8),
+        settings=FitSettings(steps=30),
+        folds=2,
     )
     one, two = ranking.estimates["one"], ranking.estimates["two"]
     assert np.array_equal(one.values, two.values)
@@ -91,7 +97,7 @@ def test_scores_are_computed_once_for_each_point():
         seen.append(len(x))
         return -x
 
-    compare({"a": from_score(score)}, points(500), critic=MLP(DIM, width=8), steps=60, folds=3)
+    compare({"a": from_score(score)}, points(500), critic=MLP(DIM, width=8), settings=FitSettings(steps=60), folds=3)
     assert sum(seen) == 500
 
 
@@ -112,7 +118,7 @@ def test_a_model_that_fails_is_reported_in_its_row():
 def test_a_critic_that_does_not_stay_finite_is_reported_too():
     x = points(300)
     models = {"wild": from_score(lambda y: 1e37 * y), "good": -x}
-    ranking = compare(models, x, critic=MLP(DIM, width=8), steps=50, lr=1e-3, folds=None)
+    ranking = compare(models, x, critic=MLP(DIM, width=8), settings=FitSettings(steps=50, lr=0.001), folds=None)
     assert ranking.names == ("good",) and "non-finite" in ranking.failures["wild"]
 
 
@@ -156,7 +162,7 @@ def test_names_are_strings():
 def test_bad_settings():
     with pytest.raises(InputError, match="l2: expected a positive number, got 0"):
         compare(MODELS, points(50), l2=0)
-    with pytest.raises(InputError, match="folds: expected at least 2, got 1"):
+    with pytest.raises(InputError, match="folds: expected a whole number from 2 on, got 1"):
         compare(MODELS, points(50), folds=1)
     with pytest.raises(InputError, match="level: expected a number between 0 and 1, got 95"):
         compare({"a": MODELS["true"]}, points(100), critic=Linear(DIM)).difference("a", "a").interval(95)

@@ -7,9 +7,9 @@ from torch import nn
 from torch.distributions import Gamma, Independent, Normal
 
 from steinscope import InputError, from_energy, from_log_prob, from_score
-from steinscope.arrays import check_rows
-from steinscope.densities import as_density, score_rows
-from steinscope.models.gaussian import Gaussian
+from steinscope.densities import as_density
+from steinscope.models import Gaussian
+from steinscope.points import check_rows, score_rows
 
 from helpers import DISTRIBUTIONS, generator, sample
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from steinscope import InputError, discrepancy, from_score
+from steinscope import FitSettings, InputError, discrepancy, from_score
 from steinscope.critics import MLP, Linear, Mean
-from steinscope.models.gaussian import Gaussian
+from steinscope.models import Gaussian
 
 from helpers import gaussian, network, sample
 
@@ -33,7 +33,13 @@ def test_the_fisher_bound_is_a_lower_bound(critic, shift):
     data, model = Gaussian(torch.zeros(3)), Gaussian(torch.full((3,), shift))
     truth, repetitions = 3 * shift**2, 200
     runs = [
-        discrepancy(data.sample(300, seed=seed), model, critic=critic, steps=60, lr=0.01, every=10, seed=seed)
+        discrepancy(
+            data.sample(300, seed=seed),
+            model,
+            critic=critic,
+            settings=FitSettings(steps=60, lr=0.01, every=10),
+            seed=seed,
+        )
         for seed in range(repetitions)
     ]
     bounds = np.array([run.fisher_bound for run in runs])
@@ -53,7 +59,7 @@ def test_lambda_scales_the_discrepancy_and_not_the_bound():
 
 def test_folds_hold_every_point_out_once():
     x = sample(gaussian(2), 203)
-    estimate = discrepancy(x, Gaussian(torch.zeros(2)), folds=4, steps=20, every=10)
+    estimate = discrepancy(x, Gaussian(torch.zeros(2)), folds=4, settings=FitSettings(steps=20, every=10))
     assert sorted(estimate.index.tolist()) == list(range(203))
     assert estimate.n_test == 203 and isinstance(estimate.critic, Mean)
     assert estimate.value == pytest.approx(float(estimate.values.mean()), rel=1e-5)
@@ -67,20 +73,26 @@ def test_the_model_is_scored_once_at_each_point():
         calls.append(len(x))
         return 0.1 - x
 
-    discrepancy(sample(gaussian(2), 500), from_score(score), steps=50, folds=3)
+    discrepancy(sample(gaussian(2), 500), from_score(score), settings=FitSettings(steps=50), folds=3)
     assert sum(calls) == 500
 
 
 def test_the_parts_of_the_split():
-    estimate = discrepancy(sample(gaussian(2), 1000), Gaussian(torch.zeros(2)), steps=5, split=(0.5, 0.2, 0.3))
+    estimate = discrepancy(
+        sample(gaussian(2), 1000), Gaussian(torch.zeros(2)), settings=FitSettings(steps=5), split=(0.5, 0.2, 0.3)
+    )
     assert (estimate.n_train, estimate.n_validation, estimate.n_test) == (500, 200, 300)
-    estimate = discrepancy(sample(gaussian(2), 100), Gaussian(torch.zeros(2)), steps=5, split=(0.5, 0.0, 0.5))
+    estimate = discrepancy(
+        sample(gaussian(2), 100), Gaussian(torch.zeros(2)), settings=FitSettings(steps=5), split=(0.5, 0.0, 0.5)
+    )
     assert estimate.n_validation == 0 and estimate.history.selected == 5
 
 
 def test_the_same_seed_gives_the_same_bits():
     x = sample(gaussian(2), 300)
-    ours, same, other = (discrepancy(x, Gaussian(torch.zeros(2)), steps=30, seed=seed) for seed in (1, 1, 2))
+    ours, same, other = (
+        discrepancy(x, Gaussian(torch.zeros(2)), settings=FitSettings(steps=30), seed=seed) for seed in (1, 1, 2)
+    )
     assert ours.to_dict() == same.to_dict() and ours.value != other.value
 
 
@@ -89,27 +101,29 @@ def test_arrays_and_memmaps_give_what_tensors_give(tmp_path):
     np.save(tmp_path / "x.npy", x.numpy())
     on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
     model = Gaussian(torch.zeros(2))
-    values = [discrepancy(points, model, steps=20).value for points in (x, x.numpy(), on_disk)]
+    values = [discrepancy(points, model, settings=FitSettings(steps=20)).value for points in (x, x.numpy(), on_disk)]
     assert values[0] == values[1] == values[2]
-    assert discrepancy(x.numpy(), -x.numpy(), steps=20).value == pytest.approx(values[0], rel=1e-4)
+    assert discrepancy(x.numpy(), -x.numpy(), settings=FitSettings(steps=20)).value == pytest.approx(
+        values[0], rel=1e-4
+    )
 
 
 def test_images_and_single_numbers():
     images = torch.randn(100, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    assert discrepancy(images, from_score(lambda x: -x), steps=5).n_test == 10
+    assert discrepancy(images, from_score(lambda x: -x), settings=FitSettings(steps=5)).n_test == 10
     numbers = np.random.default_rng(0).normal(size=400)
-    estimate = discrepancy(numbers, torch.distributions.Normal(1.0, 1.0), steps=200)
+    estimate = discrepancy(numbers, torch.distributions.Normal(1.0, 1.0), settings=FitSettings(steps=200))
     assert abs(estimate.value - 1.0) < 4 * estimate.stderr + 0.1
 
 
 def test_any_network_and_a_preconditioned_critic():
     x = sample(gaussian(4), 400)
     for options in ({"critic": network(4)}, {"precondition": True}, {"precondition": True, "critic": Linear(4)}):
-        assert np.isfinite(discrepancy(x, Gaussian(torch.zeros(4)), steps=10, **options).value)
+        assert np.isfinite(discrepancy(x, Gaussian(torch.zeros(4)), settings=FitSettings(steps=10), **options).value)
 
 
 def test_the_result_prints_saves_and_draws(tmp_path):
-    estimate = discrepancy(sample(gaussian(2), 400), Gaussian(torch.zeros(2)), steps=50)
+    estimate = discrepancy(sample(gaussian(2), 400), Gaussian(torch.zeros(2)), settings=FitSettings(steps=50))
     text = str(estimate)
     assert "Learned Stein discrepancy" in text and "320 train, 40 validation, 40 held out" in text
     assert "Fisher divergence" in text and "λ = 0.5" in text
@@ -126,7 +140,7 @@ def test_the_result_prints_saves_and_draws(tmp_path):
         ({"l2": 0.0}, "l2: expected a positive number, got 0.0"),
         ({"split": (0.5, 0.5)}, r"split: expected shares .* got \(0.5, 0.5\)"),
         ({"split": (0.9, 0.2, 0.1)}, r"split: expected shares .* got \(0.9, 0.2, 0.1\)"),
-        ({"folds": 1}, "folds: expected at least 2, got 1"),
+        ({"folds": 1}, "folds: expected a whole number from 2 on, got 1"),
         ({"x": np.ones((5, 2)) * np.arange(5)[:, None]}, "x: 5 rows are too few for the split"),
         ({"x": np.ones((9, 2)) * np.arange(9)[:, None], "folds": 9}, "x: 9 rows are too few for 9 folds"),
         ({"x": np.array([[1.0, np.nan]])}, "x: row 0 holds nan"),

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from steinscope import InputError, discrepancy, gof_test
+from steinscope import FitSettings, InputError, discrepancy, gof_test
 from steinscope.critics import MLP, Linear
-from steinscope.divergence import value_and_diagonal
-from steinscope.features import RandomCosines
-from steinscope.gof import _make_learner
 from steinscope.kernels import ksd_test
-from steinscope.models.rbm import RBM
+from steinscope.maps import RandomCosines
+from steinscope.maps.divergence import value_and_diagonal
+from steinscope.models import RBM
+from steinscope.portfolio.choice import make_learner
 
 from helpers import CRITICS, generator
 
@@ -46,7 +46,7 @@ def test_the_field_of_a_learner_is_the_critic_behind_its_values(name):
     model = RBM.random(4, 3, seed=1)
     x = torch.randn(300, 4, generator=generator(1), dtype=torch.float64)
     score = 0.3 * x.flip(1) - x
-    learner = _make_learner(name, model.double(), 0)
+    learner = make_learner(name, model.double(), 0)
     learner.begin(x, score)
     learner.observe(x, score)
     learner.refit()
@@ -111,7 +111,7 @@ def test_the_split_scheme_is_explained_by_its_held_out_points():
 @pytest.mark.parametrize("folds", [None, 3])
 def test_a_discrepancy_is_explained_by_its_held_out_points(folds):
     x = correlated(300, 4).view(300, 2, 2)
-    estimate = discrepancy(x, 0.5 - x, folds=folds, steps=50)
+    estimate = discrepancy(x, 0.5 - x, folds=folds, settings=FitSettings(steps=50))
     explanation = estimate.explain()
     assert explanation.total == pytest.approx(estimate.value, rel=1e-4)
     assert explanation.coordinates.sum() == pytest.approx(estimate.value, rel=1e-4)
@@ -173,7 +173,7 @@ def test_what_cannot_be_explained_says_so():
     with pytest.raises(InputError, match="explain: KSD test.* has no critic that could be explained; gof_test has"):
         ksd_test(x, -x).explain()
     result = gof_test(x, -x)
-    with pytest.raises(InputError, match="worst: expected a number of points from 0 on, got -1"):
+    with pytest.raises(InputError, match="worst: expected a whole number from 0 on, got -1"):
         result.explain(worst=-1)
     x += 1.0
     with pytest.raises(InputError, match="explain: x or the model has changed since the test; test again"):

@@ -8,7 +8,8 @@ import torch
 
 import steinscope
 import steinscope.kernels
-from steinscope.models.gaussian import Gaussian
+from steinscope import FitSettings
+from steinscope.models import Gaussian
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -17,7 +18,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 def test_every_public_name_is_there():
     for name in steinscope.__all__:
         assert callable(getattr(steinscope, name)) or name == "__version__"
-    assert set(dir(steinscope)) == set(steinscope.__all__)
+    assert {*dir(steinscope), "__version__"} == set(steinscope.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         steinscope.nothing  # noqa: B018
 
@@ -49,8 +50,10 @@ NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 CALLS = {
     "gof_test": lambda x: steinscope.gof_test(x, -x, critics=("mlp",)).statistic,
     "split": lambda x: steinscope.gof_test(x, -x, scheme="split").statistic,
-    "discrepancy": lambda x: steinscope.discrepancy(x, -x, steps=5).value,
-    "compare": lambda x: steinscope.compare({"a": -x, "b": -2 * x}, x, folds=None, steps=5).values[1],
+    "discrepancy": lambda x: steinscope.discrepancy(x, -x, settings=FitSettings(steps=5)).value,
+    "compare": lambda x: steinscope.compare(
+        {"a": -x, "b": -2 * x}, x, folds=None, settings=FitSettings(steps=5)
+    ).values[1],
     "fssd": lambda x: steinscope.kernels.fssd_test(x, -x).statistic,
     "train": lambda x: float(steinscope.train(Gaussian([0.0, 0.0]), x, steps=3).model.mean.detach().sum()),
 }

@@ -11,13 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.arrays import Points, check_rows, rows_dtype
-from steinscope.critics import Critic
-from steinscope.densities import as_density, score_rows
+from steinscope.critics.base import Critic
+from steinscope.critics.fitting import DEFAULT_FIT
+from steinscope.densities import as_density
 from steinscope.errors import InputError, NonFiniteError
-from steinscope.estimation import Estimate, estimate_points
-from steinscope.fitting import FitSettings, Select
-from steinscope.stein import PenalisedLSD
+from steinscope.estimation import Estimate, EstimateSettings, estimate_points
+from steinscope.points import ScoredPoints, check_rows, rows_device, rows_dtype, score_rows
+from steinscope.settings import FitSettings
+from steinscope.support.checks import check_level, check_seed
+from steinscope.support.normal import normal_quantile, upper_tail
 
 __all__ = ["Difference", "Ranking", "compare"]
 
@@ -38,9 +40,7 @@ class Difference:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The two-sided confidence interval."""
-        if not 0 < level < 1:
-            raise InputError(f"level: expected a number between 0 and 1, got {level}")
-        half = float(torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))) * self.stderr
+        half = normal_quantile(0.5 + check_level("level", level) / 2) * self.stderr
         return self.value - half, self.value + half
 
     def __str__(self) -> str:
@@ -83,12 +83,12 @@ class Ranking:
         for argument, name in (("a", a), ("b", b)):
             if name not in self.estimates:
                 reason = f", which failed: {self.failures[name]}" if name in self.failures else ""
-                raise InputError(f"{argument}: expected one of {', '.join(self.names)}, got {name!r}{reason}")
+                raise InputError(argument, f"expected one of {', '.join(self.names)}, got {name!r}{reason}")
         pointwise = self.estimates[a].values.astype(np.float64) - self.estimates[b].values.astype(np.float64)
         value, stderr = float(pointwise.mean()), float(pointwise.std(ddof=1) / math.sqrt(len(pointwise)))
         if stderr == 0.0:
             return Difference(value, stderr, 0.5 if value == 0.0 else float(value > 0.0))
-        return Difference(value, stderr, 0.5 * math.erfc(-value / stderr / math.sqrt(2)))
+        return Difference(value, stderr, upper_tail(-value / stderr))
 
     def rows(self) -> list[dict[str, Any]]:
         """The table: one dictionary for each model, best first, those that failed last."""
@@ -157,13 +157,7 @@ def compare(
     critic: Critic | torch.nn.Module | None = None,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     precondition: bool = False,
-    steps: int = 1000,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    weight_decay: float = 0.0,
-    every: int = 25,
-    select: Select = "mu-sigma",
-    patience: int | None = 8,
+    settings: FitSettings = DEFAULT_FIT,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -184,13 +178,7 @@ def compare(
         split: The shares of the points for training, validation and estimation; with folds, the first two say how the
             points that are not held out are shared.
         precondition: As in `discrepancy`.
-        steps: As in `discrepancy`.
-        batch_size: As in `discrepancy`.
-        lr: As in `discrepancy`.
-        weight_decay: As in `discrepancy`.
-        every: As in `discrepancy`.
-        select: How validation points choose among the critics along the way; by default mean minus standard deviation.
-        patience: As in `discrepancy`.
+        settings: As in `discrepancy`.
         seed: A whole number: the split, the first weights, batches and probes of every critic.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -202,55 +190,33 @@ def compare(
 
     Example:
         >>> from steinscope.critics import Linear
-        >>> from steinscope.models.gaussian import Gaussian
+        >>> from steinscope.models import Gaussian
         >>> x = Gaussian(torch.zeros(2)).sample(1000)
         >>> models = {"shifted": Gaussian(torch.ones(2)), "true": Gaussian(torch.zeros(2))}
         >>> compare(models, x, critic=Linear(2)).names
         ('true', 'shifted')
     """
-    if not l2 > 0:
-        raise InputError(f"l2: expected a positive number, got {l2}")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InputError(f"seed: expected a whole number, which all models can share, got {type(seed).__name__}")
+    check_seed("seed", seed)
+    how = EstimateSettings(critic, l2, split, folds, precondition, settings)
     rows = check_rows(x, "x", dtype=dtype, device=device)
-    dtype = dtype or rows_dtype(rows)
-    place = rows.device if isinstance(rows, Tensor) else torch.device(device or "cpu")
+    dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
     _check_models(models, rows.shape)
-    settings = FitSettings(
-        objective=PenalisedLSD(l2),
-        steps=steps,
-        batch_size=batch_size,
-        lr=lr,
-        weight_decay=weight_decay,
-        every=every,
-        select=select,
-        patience=patience,
-    )
     estimates: dict[str, Estimate] = {}
     failures: dict[str, str] = {}
     for number, (name, model) in enumerate(models.items(), start=1):
         try:
-            score = score_rows(model, rows, dtype=dtype, device=place, name=name)
+            points = ScoredPoints(rows, score_rows(model, rows, dtype=dtype, device=place, name=name), dtype, place)
         except InputError as error:
-            failures[name] = str(error).removeprefix(name).removeprefix(" (array of scores)").removeprefix(": ")
+            failures[name] = error.problem
             continue
+        title = f"{name} ({number}/{len(models)})"
         try:
-            estimates[name] = estimate_points(
-                Points(rows, score, dtype, place),
-                critic=critic,
-                split=split,
-                folds=folds,
-                precondition=precondition,
-                settings=settings,
-                seed=seed,
-                progress=progress,
-                title=f"{name} ({number}/{len(models)})",
-            )
+            estimates[name] = estimate_points(points, how, seed=seed, progress=progress, title=title)
         except NonFiniteError as error:
             failures[name] = str(error)
     if not estimates:
         name, reason = next(iter(failures.items()))
-        raise InputError(f"models: none of the {len(models)} could be ranked; {name}: {reason}")
+        raise InputError("models", f"none of the {len(models)} could be ranked; {name}: {reason}")
     ranked = sorted(estimates.items(), key=lambda item: item[1].value)
     return Ranking(dict(ranked), failures, l2, folds)
 
@@ -258,20 +224,20 @@ def compare(
 def _check_models(models: Any, shape: tuple[int, ...]) -> None:
     """What is wrong with every model's form is said before any critic is trained."""
     if not isinstance(models, Mapping):
-        raise InputError(f"models: expected a dictionary from names to models, got {type(models).__name__}")
+        raise InputError("models", f"expected a dictionary from names to models, got {type(models).__name__}")
     if not models:
-        raise InputError("models: expected at least one model, got none")
+        raise InputError("models", "expected at least one model, got none")
     for name, model in models.items():
         if not isinstance(name, str):
-            raise InputError(f"models: expected names that are strings, got {name!r}")
+            raise InputError("models", f"expected names that are strings, got {name!r}")
         if isinstance(model, Tensor | np.ndarray | list | tuple):
             came = tuple(model.shape) if isinstance(model, Tensor | np.ndarray) else np.shape(model)
             if came != tuple(shape):
                 raise InputError(
-                    f"models[{name!r}]: an array of scores must have the shape of x, {tuple(shape)}, got {came}"
+                    f"models[{name!r}]", f"an array of scores must have the shape of x, {tuple(shape)}, got {came}"
                 )
         else:
             try:
                 as_density(model)
             except InputError as error:
-                raise InputError(f"models[{name!r}]: {str(error).removeprefix('model: ')}") from None
+                raise error.renamed(f"models[{name!r}]") from None

@@ -14,22 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from steinscope.arrays import Rows, check_rows, read_rows, row_blocks, temporary_rows
 from steinscope.errors import InputError
 
 __all__ = [
     "Density",
+    "WithFeatures",
+    "WithLogProb",
+    "WithSample",
+    "WithScoreAlong",
     "as_density",
+    "call_model",
     "differentiable_score",
     "from_energy",
     "from_log_prob",
     "from_score",
     "placement",
-    "score_rows",
 ]
-
-# Both batch sizes keep the arrays of one batch within the processor's cache or a few of them in memory.
-_SCORE_BATCH_BYTES = 2**24
 
 
 @runtime_checkable
@@ -38,6 +38,42 @@ class Density(Protocol):
 
     def score(self, x: Tensor) -> Tensor:
         """The score at each point, of the shape of x."""
+        ...
+
+
+@runtime_checkable
+class WithLogProb(Protocol):
+    """A model that knows its log-density, up to a constant."""
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The log-density at each point."""
+        ...
+
+
+@runtime_checkable
+class WithScoreAlong(Protocol):
+    """A model that gives the product of its score with a vector at each point for less than the whole score costs."""
+
+    def score_along(self, x: Tensor, v: Tensor) -> Tensor:
+        """s(x) · v at each point, differentiable in the model's parameters."""
+        ...
+
+
+@runtime_checkable
+class WithFeatures(Protocol):
+    """A model with features of its own, on which a critic can be solved: an RBM's hidden units, an EBM's last layer."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features (n, K) of each point."""
+        ...
+
+
+@runtime_checkable
+class WithSample(Protocol):
+    """A model that can be sampled from exactly."""
+
+    def sample(self, n: int, seed: Any = 0) -> Tensor:
+        """n independent points."""
         ...
 
 
@@ -50,10 +86,10 @@ class _LogProbDensity:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density at each point, up to a constant."""
-        value = _call(self._log_prob, x, self._name)
+        value = call_model(self._log_prob, x, self._name)
         if not isinstance(value, Tensor):
             hint = "; pass numpy=True for a function on NumPy arrays" if isinstance(value, np.ndarray) else ""
-            raise InputError(f"model: {self._name} returned {type(value).__name__}, expected a tensor{hint}")
+            raise InputError("model", f"{self._name} returned {type(value).__name__}, expected a tensor{hint}")
         return _one_per_point(value, x, self._name)
 
     def score(self, x: Tensor) -> Tensor:
@@ -64,12 +100,13 @@ class _LogProbDensity:
             value = self.log_prob(x)
             if not value.requires_grad:
                 raise InputError(
-                    f"model: {self._name} does not depend on x through torch operations; "
-                    "give its score by from_score, or pass numpy=True"
+                    "model",
+                    f"{self._name} does not depend on x through torch operations; "
+                    "give its score by from_score, or pass numpy=True",
                 )
             (score,) = torch.autograd.grad(value.sum(), x, allow_unused=True)
         if score is None:
-            raise InputError(f"model: {self._name} does not depend on x")
+            raise InputError("model", f"{self._name} does not depend on x")
         return score
 
 
@@ -85,7 +122,7 @@ class _NumpyLogProbDensity:
         return torch.from_numpy(self._values(x.detach().cpu().double().numpy())).to(x)
 
     def _values(self, points: np.ndarray) -> np.ndarray:
-        value = np.asarray(_call(self._log_prob, points, self._name), dtype=np.float64)
+        value = np.asarray(call_model(self._log_prob, points, self._name), dtype=np.float64)
         return _one_per_point(torch.from_numpy(value), torch.from_numpy(points), self._name).numpy()
 
     def score(self, x: Tensor) -> Tensor:
@@ -115,12 +152,12 @@ class _ScoreDensity:
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point."""
         if self._numpy:
-            value = np.array(_call(self._score, x.detach().cpu().numpy(), "score"))
+            value = np.array(call_model(self._score, x.detach().cpu().numpy(), "score"))
             return torch.from_numpy(value).to(x)
-        value = _call(self._score, x, "score")
+        value = call_model(self._score, x, "score")
         if not isinstance(value, Tensor):
             hint = "; pass numpy=True for a function on NumPy arrays" if isinstance(value, np.ndarray) else ""
-            raise InputError(f"model: score returned {type(value).__name__}, expected a tensor{hint}")
+            raise InputError("model", f"score returned {type(value).__name__}, expected a tensor{hint}")
         return value
 
 
@@ -183,12 +220,14 @@ def as_density(model: Any) -> Density:
         return _LogProbDensity(model.log_prob, "log_prob")
     if callable(model) and not isinstance(model, type):
         raise InputError(
-            f"model: got the function or callable {_name(model)}; say what it computes: "
-            "from_log_prob(fn), from_energy(fn) or from_score(fn)"
+            "model",
+            f"got the function or callable {_name(model)}; say what it computes: "
+            "from_log_prob(fn), from_energy(fn) or from_score(fn)",
         )
     raise InputError(
-        "model: expected an object with score(x) or log_prob(x), a function wrapped by from_log_prob, from_energy "
-        f"or from_score, or an array of scores at x, got {_name(model)}"
+        "model",
+        "expected an object with score(x) or log_prob(x), a function wrapped by from_log_prob, from_energy "
+        f"or from_score, or an array of scores at x, got {_name(model)}",
     )
 
 
@@ -203,71 +242,9 @@ def differentiable_score(model: Any, x: Tensor) -> Tensor:
         return as_density(model).score(x)
     with torch.enable_grad():
         x = x if x.requires_grad else x.detach().requires_grad_()
-        log_prob = _one_per_point(_call(model.log_prob, x, "log_prob"), x, "log_prob")
+        log_prob = _one_per_point(call_model(model.log_prob, x, "log_prob"), x, "log_prob")
         (score,) = torch.autograd.grad(log_prob.sum(), x, create_graph=True)
     return score
-
-
-def score_rows(
-    model: Any, x: Rows, *, dtype: torch.dtype, device: torch.device, batch_size: int | None = None, name: str = "model"
-) -> Rows:
-    """The model's score at every row of x, computed once and batch by batch.
-
-    Arguments:
-        model: A model, or an array of scores at x.
-        x: The points, as `check_rows` returns them.
-        dtype: The floating type of the scores.
-        device: The device of the scores.
-        batch_size: How many points are scored at once; by default as many as take 16 MiB.
-        name: What the user calls the model.
-
-    Returns:
-        Scores of the shape of x: a tensor, or a memmap on a temporary file where x is a memmap.
-    """
-    if isinstance(model, Tensor | np.ndarray | list | tuple):
-        scores = check_rows(model, f"{name} (array of scores)", dtype=dtype, device=device)
-        if scores.shape != x.shape:
-            raise InputError(
-                f"{name}: an array of scores must have the shape of x, {tuple(x.shape)}, got {tuple(scores.shape)}"
-            )
-        _check_some_nonzero(_any_nonzero(scores), name, len(x))
-        return scores
-    density = as_density(model)
-    model_dtype, model_device = placement(model, dtype, device)
-    scores: Rows = (
-        temporary_rows(x.shape, dtype) if isinstance(x, np.memmap) else torch.empty(x.shape, dtype=dtype, device=device)
-    )
-    any_nonzero = False
-    blocks = (
-        row_blocks(x, _SCORE_BATCH_BYTES)
-        if batch_size is None
-        else ((start, min(start + batch_size, len(x))) for start in range(0, len(x), batch_size))
-    )
-    for start, stop in blocks:
-        batch = read_rows(x, slice(start, stop), dtype=model_dtype, device=model_device)
-        score = _call(density.score, batch, "score")
-        if not isinstance(score, Tensor) or score.shape != batch.shape:
-            came = tuple(score.shape) if isinstance(score, Tensor | np.ndarray) else type(score).__name__
-            raise InputError(
-                f"{name}: score(x) must be a tensor of the shape of x, {tuple(batch.shape)}, got {came}; "
-                "the score is the gradient of the log-density in x"
-            )
-        score = score.detach()
-        finite = score.isfinite().flatten(1).all(1) if score.ndim > 1 else score.isfinite()
-        if not bool(finite.all()):
-            row = int((~finite).nonzero()[0, 0])
-            bad = score[row].flatten()
-            raise InputError(
-                f"{name}: the score at row {start + row} of x is {float(bad[~bad.isfinite()][0])}; "
-                "every score must be finite"
-            )
-        any_nonzero = any_nonzero or bool(score.any())
-        if isinstance(scores, np.memmap):
-            scores[start:stop] = score.cpu().numpy()
-        else:
-            scores[start:stop] = score
-    _check_some_nonzero(any_nonzero, name, len(x))
-    return scores
 
 
 def placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[torch.dtype, torch.device]:
@@ -279,7 +256,8 @@ def placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[tor
     return dtype, device
 
 
-def _call(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
+def call_model(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
+    """A function of the user's at points; what it says about them is an `InputError`."""
     try:
         return fn(x)
     except InputError:
@@ -287,7 +265,7 @@ def _call(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
     except ValueError as error:
         # torch.distributions says so where a point is outside of the support.
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"model: {name} failed at x: {first}") from error
+        raise InputError("model", f"{name} failed at x: {first}") from error
 
 
 def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:
@@ -299,21 +277,14 @@ def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:
     hint = ""
     if value.shape == x.shape:
         hint = "; sum over the coordinates (torch.distributions.Independent does)"
-    raise InputError(f"model: {name} must return one number for each of the {n} points, got {tuple(value.shape)}{hint}")
-
-
-def _any_nonzero(scores: Rows) -> bool:
-    return any(bool(read_rows(scores, slice(start, stop)).any()) for start, stop in row_blocks(scores))
-
-
-def _check_some_nonzero(any_nonzero: bool, name: str, n: int) -> None:
-    if not any_nonzero:
-        raise InputError(f"{name}: does not depend on x: its score is zero at all {n} points")
+    raise InputError(
+        "model", f"{name} must return one number for each of the {n} points, got {tuple(value.shape)}{hint}"
+    )
 
 
 def _check_callable(fn: Any) -> None:
     if not callable(fn):
-        raise InputError(f"fn: expected a function, got {_name(fn)}")
+        raise InputError("fn", f"expected a function, got {_name(fn)}")
 
 
 def _name(value: Any) -> str:

@@ -6,10 +6,27 @@ __all__ = ["DownloadError", "InputError", "NonFiniteError"]
 
 
 class InputError(ValueError):
-    """Input that cannot be used.
+    """Input that cannot be used. Its message is one line.
 
-    The message is one line. It names the argument, what came and what is expected.
+    Arguments:
+        argument: What the user calls it.
+        problem: What came and what is expected.
+
+    Example:
+        >>> print(InputError("alpha", "expected a number between 0 and 1, got 2"))
+        alpha: expected a number between 0 and 1, got 2
     """
+
+    def __init__(self, argument: str, problem: str) -> None:
+        super().__init__(argument, problem)
+        self.argument, self.problem = argument, problem
+
+    def __str__(self) -> str:
+        return f"{self.argument}: {self.problem}"
+
+    def renamed(self, argument: str) -> InputError:
+        """The same problem of what the user calls by another name."""
+        return InputError(argument, self.problem)
 
 
 class NonFiniteError(RuntimeError):
@@ -20,4 +37,4 @@ class NonFiniteError(RuntimeError):
 
 
 class DownloadError(RuntimeError):
-    """A download that could not be finished. What has arrived is kept, and the next call goes on from there."""
+    """A download that could not be finished. What has arrived is kept, and the next call resumes from there."""

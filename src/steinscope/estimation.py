@@ -11,18 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.arrays import Points, check_rows, rows_dtype
-from steinscope.critics import MLP, Critic, Mean, Preconditioned, as_critic
-from steinscope.densities import score_rows
+from steinscope.critics.base import Critic
+from steinscope.critics.fitting import DEFAULT_FIT, History, evaluate, fit_points
+from steinscope.critics.mean import Mean
+from steinscope.critics.mlp import MLP
+from steinscope.critics.network import as_critic
+from steinscope.critics.preconditioned import Preconditioned
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, explain_held_out
-from steinscope.fitting import FitSettings, History, Select, evaluate, fit_points
-from steinscope.randomness import Seed, make_generator
+from steinscope.points import ScoredPoints, make_points
+from steinscope.settings import FitSettings
 from steinscope.stein import PenalisedLSD, mean_and_std
+from steinscope.support.checks import check_count, check_number
+from steinscope.support.normal import normal_quantile
+from steinscope.support.randomness import Seed, make_generator
 
-__all__ = ["Estimate", "discrepancy"]
+__all__ = ["Estimate", "EstimateSettings", "discrepancy", "estimate_points"]
 
-_NORMAL_95 = 1.6448536269514722
 _WHITENING_ROWS = 100_000
 _DROPOUT_BELOW = 5000
 _MOST_VALIDATION = 10_000
@@ -110,13 +115,7 @@ def discrepancy(
     split: Sequence[float] = (0.8, 0.1, 0.1),
     folds: int | None = None,
     precondition: bool = False,
-    steps: int = 1000,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    weight_decay: float = 0.0,
-    every: int = 25,
-    select: Select = "objective",
-    patience: int | None = 8,
+    settings: FitSettings = DEFAULT_FIT,
     seed: Seed = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -137,66 +136,57 @@ def discrepancy(
             validation are not needed; the others go to training.
         folds: Cross-fit: hold out one of so many parts at a time, so that every point is held out once.
         precondition: Whether the critic works in coordinates in which the points have identity covariance.
-        steps: How many steps of Adam at most.
-        batch_size: Points in each step; by default all of them if there are at most 1024, then 256, and 1024 from
-            16 384 points on.
-        lr: The learning rate, which falls to zero along half a cosine; by default 0.001 where each step sees all
-            points, as in the paper, 0.002 for batches, and 0.003 for batches of 1024 points or more.
-        weight_decay: Added to the gradient as weight_decay times the weights.
-        every: How many steps lie between two validations.
-        select: How validation points choose among the critics along the way; see `fit_critic`.
-        patience: Stop after so many validations without a better one; None for never.
+        settings: Steps, batches and learning rate of the critic, and how it is chosen; see `FitSettings`.
         seed: A whole number or a torch generator: the split, the first weights, batches and probes.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
         progress: Whether to show a progress bar; by default on a terminal.
 
     Example:
-        >>> from steinscope.models.gaussian import Gaussian
+        >>> from steinscope.models import Gaussian
         >>> x = Gaussian(torch.zeros(2)).sample(2000)
-        >>> estimate = discrepancy(x, Gaussian(torch.ones(2)), steps=300)
+        >>> estimate = discrepancy(x, Gaussian(torch.ones(2)), settings=FitSettings(steps=300))
         >>> abs(estimate.value - 2.0) < 4 * estimate.stderr
         True
     """
-    if not l2 > 0:
-        raise InputError(f"l2: expected a positive number, got {l2}")
-    return estimate_points(
-        make_points(x, model, dtype=dtype, device=device),
-        critic=critic,
-        split=split,
-        folds=folds,
-        precondition=precondition,
-        settings=FitSettings(
-            objective=PenalisedLSD(l2),
-            steps=steps,
-            batch_size=batch_size,
-            lr=lr,
-            weight_decay=weight_decay,
-            every=every,
-            select=select,
-            patience=patience,
-        ),
-        seed=seed,
-        progress=progress,
-    )
+    recipe = EstimateSettings(critic, l2, split, folds, precondition, settings)
+    return estimate_points(make_points(x, model, dtype=dtype, device=device), recipe, seed=seed, progress=progress)
+
+
+@dataclass(frozen=True)
+class EstimateSettings:
+    """How a discrepancy is estimated, apart from points, model and seed; `discrepancy` says what each of them is."""
+
+    critic: Critic | torch.nn.Module | None = None
+    l2: float = 0.5
+    split: Sequence[float] = (0.8, 0.1, 0.1)
+    folds: int | None = None
+    precondition: bool = False
+    fit: FitSettings = DEFAULT_FIT
+
+    def __post_init__(self) -> None:
+        check_number("l2", self.l2, over=0)
+        _check_split(self.split)
+        if self.folds is not None:
+            check_count("folds", self.folds, 2)
+        if self.critic is not None:
+            as_critic(self.critic)
+
+    def parts(self, n: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Rows for training, validation and estimation, once or for each fold."""
+        if self.folds is not None:
+            return _fold_parts(n, self.folds, self.split, generator)
+        return _split_parts(n, self.split, generator)
 
 
 def estimate_points(
-    points: Points,
-    *,
-    critic: Critic | torch.nn.Module | None,
-    split: Sequence[float],
-    folds: int | None,
-    precondition: bool,
-    settings: FitSettings,
-    seed: Seed,
-    progress: bool | None,
-    title: str = "critic",
+    points: ScoredPoints, how: EstimateSettings, *, seed: Seed, progress: bool | None, title: str = "critic"
 ) -> Estimate:
     """`discrepancy` for points that have been checked and scored already."""
     generator = make_generator(seed)
-    parts = _fold_parts(len(points), folds, split, generator) if folds else _split_parts(len(points), split, generator)
+    parts = how.parts(len(points), generator)
     n_train = len(parts[0][0])
+    critic = how.critic
     if critic is None:
         critic = MLP(points.dim, dropout=0.5 if n_train < _DROPOUT_BELOW else 0.0, skip=True, seed=generator)
     # One seed for each part, drawn beforehand: however long a critic trains, the next one starts from the same numbers.
@@ -206,17 +196,18 @@ def estimate_points(
         noise = make_generator(seeds[number - 1], points.device)
         training = points.subset(train)
         start = as_critic(critic)
-        if precondition:
+        if how.precondition:
             start = Preconditioned.from_data(start, training.take(slice(_WHITENING_ROWS))[0])
         kept = points.subset(validation) if len(validation) else None
         fit = fit_points(
             start,
             training,
             kept,
-            settings,
+            PenalisedLSD(how.l2),
+            how.fit,
             seed=seeds[number - 1],
             progress=progress,
-            title=title if folds is None else f"{title}, fold {number}/{folds}",
+            title=title if how.folds is None else f"{title}, fold {number}/{how.folds}",
         )
         test_points = points.subset(test)
         test_values, test_norms = evaluate(fit.critic, test_points, noise)
@@ -238,8 +229,8 @@ def estimate_points(
         values=all_values.cpu().numpy(),
         index=torch.cat(held_out).cpu().numpy(),
         fisher_bound=bound,
-        fisher_bound_lower=bound - _NORMAL_95 * bound_std / math.sqrt(n_test),
-        l2=settings.objective.l2,
+        fisher_bound_lower=bound - normal_quantile(0.95) * bound_std / math.sqrt(n_test),
+        l2=how.l2,
         critic=critics[0] if len(critics) == 1 else Mean(critics).eval(),
         history=histories[0],
         n_train=len(train),
@@ -251,16 +242,6 @@ def estimate_points(
             )
         ),
     )
-
-
-def make_points(
-    x: Any, model: Any, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-) -> Points:
-    """Checked points with the model's scores, each computed once."""
-    rows = check_rows(x, "x", dtype=dtype, device=device)
-    dtype = dtype or rows_dtype(rows)
-    device = rows.device if isinstance(rows, Tensor) else torch.device(device or "cpu")
-    return Points(rows, score_rows(model, rows, dtype=dtype, device=device), dtype, device)
 
 
 def _best_scale(values: Tensor, norms: Tensor) -> float:
@@ -277,13 +258,12 @@ def _fisher_values(values: Tensor, norms: Tensor, scale: float) -> Tensor:
 
 
 def _split_parts(n: int, split: Sequence[float], generator: torch.Generator) -> list[tuple[Tensor, Tensor, Tensor]]:
-    _check_split(split)
     total = sum(split)
     n_validation, n_test = (max(2, round(n * part / total)) if part > 0 else 0 for part in split[1:])
     n_validation = min(n_validation, _MOST_VALIDATION)
     n_train = n - n_validation - n_test
     if n_train < 2:
-        raise InputError(f"x: {n} rows are too few for the split {tuple(split)}; each part needs at least 2 points")
+        raise InputError("x", f"{n} rows are too few for the split {tuple(split)}; each part needs at least 2 points")
     order = torch.randperm(n, generator=generator)
     return [(order[:n_train], order[n_train : n_train + n_validation], order[n_train + n_validation :])]
 
@@ -291,9 +271,6 @@ def _split_parts(n: int, split: Sequence[float], generator: torch.Generator) -> 
 def _fold_parts(
     n: int, folds: int, split: Sequence[float], generator: torch.Generator
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    _check_split(split)
-    if folds < 2:
-        raise InputError(f"folds: expected at least 2, got {folds}")
     share = split[1] / (split[0] + split[1])
     order = torch.randperm(n, generator=generator)
     parts = []
@@ -302,7 +279,7 @@ def _fold_parts(
         n_validation = min(max(2, round(share * len(rest))), _MOST_VALIDATION) if share > 0 else 0
         parts.append((rest[n_validation:], rest[:n_validation], test))
     if min(len(part) for train, _, test in parts for part in (train, test)) < 2:
-        raise InputError(f"x: {n} rows are too few for {folds} folds; each part needs at least 2 points")
+        raise InputError("x", f"{n} rows are too few for {folds} folds; each part needs at least 2 points")
     return parts
 
 
@@ -310,6 +287,7 @@ def _check_split(split: Any) -> None:
     good = len(split) == 3 and all(part >= 0 for part in split) and split[0] > 0 and split[2] > 0
     if not good or not math.isclose(sum(split), 1.0, abs_tol=1e-6):
         raise InputError(
-            "split: expected shares for training, validation and estimation that add up to 1, "
-            f"such as (0.8, 0.1, 0.1), got {tuple(split)}"
+            "split",
+            "expected shares for training, validation and estimation that add up to 1, "
+            f"such as (0.8, 0.1, 0.1), got {tuple(split)}",
         )

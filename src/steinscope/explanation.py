@@ -17,9 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.arrays import Points
-from steinscope.critics import Critic
+from steinscope.critics.base import Critic
 from steinscope.errors import InputError
+from steinscope.points import ScoredPoints
+from steinscope.support.checks import check_count, check_level
+from steinscope.support.normal import normal_quantile
 
 __all__ = ["Explanation", "Recipe", "Tally", "WorstPoint", "explain_held_out"]
 
@@ -86,9 +88,7 @@ class Explanation:
 
     def intervals(self, level: float = 0.95) -> np.ndarray:
         """The two-sided confidence interval of each coordinate's contribution, as rows (low, high)."""
-        if not 0 < level < 1:
-            raise InputError(f"level: expected a number between 0 and 1, got {level}")
-        half = float(torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))) * self.stderr
+        half = normal_quantile(0.5 + check_level("level", level) / 2) * self.stderr
         return np.stack([self.coordinates - half, self.coordinates + half], 1)
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,9 +138,7 @@ class Tally:
     """
 
     def __init__(self, dim: int, worst: int) -> None:
-        if isinstance(worst, bool) or worst < 0:
-            raise InputError(f"worst: expected a number of points from 0 on, got {worst!r}")
-        self.count_worst = worst
+        self.count_worst = check_count("worst", worst, 0)
         self.sums, self.squares = np.zeros(dim), np.zeros(dim)
         self.values: list[np.ndarray] = []
         self.index: list[np.ndarray] = []
@@ -214,7 +212,7 @@ class Tally:
 
 
 def explain_held_out(
-    points: Points, parts: list[tuple[Tensor, Critic]], critic: str, worst: int, quantity: str, is_test: bool
+    points: ScoredPoints, parts: list[tuple[Tensor, Critic]], critic: str, worst: int, quantity: str, is_test: bool
 ) -> Explanation:
     """Explain a mean Stein value over held-out points, or its z-score.
 
@@ -243,7 +241,7 @@ def explain_held_out(
     return tally.finish(critic, quantity, scale, final, points.dtype)
 
 
-def _flat_batches(points: Points, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _flat_batches(points: ScoredPoints, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     for rows in index.split(_CONTRIBUTION_ROWS):
         x, score = (part.reshape(len(part), -1) for part in points.take(rows))
         yield rows, x, score
@@ -272,7 +270,7 @@ class Recipe:
     def __call__(self, worst: int, position: int = 0) -> Explanation:
         """Make the explanation."""
         if self._explain is None:
-            raise InputError("explain: a result that was saved and loaded has no points left to explain")
+            raise InputError("explain", "a result that was saved and loaded has no points left to explain")
         return self._explain(worst, position)
 
     def __reduce__(self) -> tuple[type[Recipe], tuple[()]]:

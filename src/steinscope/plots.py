@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steinscope.errors import InputError
-from steinscope.files import write_file
+from steinscope.support.files import write_file
+from steinscope.support.normal import normal_quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from steinscope.comparison import Ranking
+    from steinscope.critics.fitting import History
     from steinscope.estimation import Estimate
     from steinscope.explanation import Explanation
-    from steinscope.fitting import History
     from steinscope.results import TestResult
-    from steinscope.training import TrainResult
+    from steinscope.training.driver import TrainResult
 
 __all__ = [
     "COLOURS",
@@ -84,7 +85,7 @@ def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:
 def _two_axes(axes: Any) -> tuple[Figure, np.ndarray]:
     axes = np.ravel(axes)
     if len(axes) != 2:
-        raise InputError(f"axes: expected two axes, got {len(axes)}")
+        raise InputError("axes", f"expected two axes, got {len(axes)}")
     return axes[0].figure, axes
 
 
@@ -146,13 +147,15 @@ def plot_ranking(ranking: Ranking, axes: Any = None) -> Figure:
         figure, axes = _two_axes(axes)
     position = np.arange(len(names))
     style = {"fmt": "o", "markersize": 4, "color": COLOURS["train"], "capsize": 2}
-    axes[0].errorbar(ranking.values, position, xerr=1.96 * ranking.stderr, **style)
+    axes[0].errorbar(ranking.values, position, xerr=normal_quantile(0.975) * ranking.stderr, **style)
     axes[0].set(xlabel=f"learned Stein discrepancy (λ = {ranking.l2:g})", yticks=position)
     # A name is text: a dollar sign in it must not start mathematics.
     axes[0].set_yticklabels([name.replace("$", r"\$") for name in names])
     differences = [ranking.difference(name, names[0]) for name in names]
     values, stderr = (np.array([getattr(item, key) for item in differences]) for key in ("value", "stderr"))
-    axes[1].errorbar(values, position, xerr=1.96 * stderr, **{**style, "color": COLOURS["validation"]})
+    axes[1].errorbar(
+        values, position, xerr=normal_quantile(0.975) * stderr, **{**style, "color": COLOURS["validation"]}
+    )
     axes[1].axvline(0.0, color=COLOURS["truth"], linewidth=1)
     axes[1].set(xlabel="difference to the best, paired", yticks=position, yticklabels=[])
     for ax in axes:
@@ -182,7 +185,7 @@ def save_image_grid(path: str | Path, images: np.ndarray, columns: int = 8, marg
     from matplotlib.image import imsave
 
     if images.ndim != 3 or images.dtype != np.uint8 or len(images) == 0:
-        raise InputError(f"images: expected bytes of shape (n, height, width), got {images.dtype} {images.shape}")
+        raise InputError("images", f"expected bytes of shape (n, height, width), got {images.dtype} {images.shape}")
     n, height, width = images.shape
     columns = min(columns, n)
     rows = -(-n // columns)

@@ -17,15 +17,17 @@ __all__ = ["CriticResult", "Finding", "TestResult", "one_for_each_pair"]
 
 @dataclass(frozen=True)
 class Finding:
-    """An entry of the sparse critic that survived: how coordinate `output` depends on coordinate `input`.
+    """What a critic found: how coordinate `output` depends on coordinate `input` in another way than the model says.
 
     Arguments:
+        critic: The critic that found it.
         output: The coordinate whose score was looked at.
         input: The coordinate of which a function was taken.
         function: Which function of the standardised coordinate u.
         z: How many standard errors the average lies from zero, over all points.
     """
 
+    critic: str
     output: int
     input: int
     function: str
@@ -38,7 +40,7 @@ class Finding:
             more = "less" if self.z > 0 else "more"
             what = f"x[{self.output}] and x[{self.input}] are {more} positively related than the model says"
         elif self.output == self.input:
-            what = f"the margin of x[{self.output}] has another shape than the model says"
+            what = f"the marginal of x[{self.output}] has another shape than the model says"
         else:
             what = f"x[{self.output}] depends on x[{self.input}] in another way than the model says"
         return f"{what} ({self.function}, z = {self.z:.1f})"
@@ -54,7 +56,8 @@ class CriticResult:
         pvalue: The p-value that it would have on its own.
         block_n: The number of points of each tested block.
         block_z: The z-score of each block.
-        block_weight: The weight of each block, fixed in advance; their squares add up to 1.
+        block_weight: The weight of each block; their squares add up to 1. A weight depends on earlier blocks alone, up
+            to the common factor that makes the sum 1.
     """
 
     name: str
@@ -77,7 +80,7 @@ class TestResult:
         n: How many points there were.
         dim: How many coordinates they have.
         critics: Critic by critic, for learned tests.
-        findings: What the sparse critic found, strongest first, where it looked.
+        findings: What critics found that can say so in words, strongest first.
         notes: What a reader should know about this result.
         recipe: How `explain` works, for learned tests; see `steinscope.explanation.Recipe`.
     """
@@ -125,11 +128,11 @@ class TestResult:
         """
         names = [result.name for result in self.critics]
         if self.recipe is None:
-            raise InputError(f"explain: {self.method} has no critic that could be explained; gof_test has")
+            raise InputError("explain", f"{self.method} has no critic that could be explained; gof_test has")
         if critic is None:
             return self.recipe(worst, int(np.argmax([result.z for result in self.critics])))
         if critic not in names:
-            raise InputError(f"critic: expected one of {', '.join(names)}, which were run, got {critic!r}")
+            raise InputError("critic", f"expected one of {', '.join(names)}, which were run, got {critic!r}")
         return self.recipe(worst, names.index(critic))
 
     def plot(self, ax: Any = None) -> Any:
@@ -147,8 +150,13 @@ class TestResult:
         if self.critics:
             lines.append("critics: " + ", ".join(f"{critic.name} z = {critic.z:.2f}" for critic in self.critics))
         if self.rejected and self.strongest is not None:
-            lines.append(f"found by: {self.strongest.name}")
-        lines += [f"  {finding}" for finding in one_for_each_pair(self.findings)[:5]] if self.rejected else []
+            others = [
+                name for name in dict.fromkeys(item.critic for item in self.findings) if name != self.strongest.name
+            ]
+            lines.append(
+                f"found by: {self.strongest.name}" + (f"; in words, by {', '.join(others)}:" if others else "")
+            )
+            lines += [f"  {finding}" for finding in one_for_each_pair(self.findings)[:5]]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 

@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["LSD", "Objective", "PenalisedLSD", "Power", "mean_and_std", "stein_values"]
+from steinscope.shapes import PerPoint
 
-Values = Float[Tensor, " n"]
+__all__ = ["LSD", "Objective", "PenalisedLSD", "Power", "mean_and_std", "penalty_of", "stein_values"]
+
 Objective = Callable[[Tensor, Tensor], Tensor]
 """What a critic maximises: a function of the Stein values and of the squared norms of f at the same points."""
 
@@ -38,7 +39,7 @@ def stein_values(
 class LSD:
     """The mean Stein value. Without a penalty it has no maximum: use it to look, not to train."""
 
-    def __call__(self, values: Values, squared_norm: Values) -> Tensor:
+    def __call__(self, values: PerPoint, squared_norm: PerPoint) -> Tensor:
         return values.mean()
 
 
@@ -51,7 +52,7 @@ class PenalisedLSD:
 
     l2: float = 0.5
 
-    def __call__(self, values: Values, squared_norm: Values) -> Tensor:
+    def __call__(self, values: PerPoint, squared_norm: PerPoint) -> Tensor:
         return values.mean() - self.l2 * squared_norm.mean()
 
 
@@ -65,11 +66,17 @@ class Power:
     l2: float = 0.5
     epsilon: float = 1e-6
 
-    def __call__(self, values: Values, squared_norm: Values) -> Tensor:
+    def __call__(self, values: PerPoint, squared_norm: PerPoint) -> Tensor:
         return values.mean() / (values.std() + self.epsilon) - self.l2 * squared_norm.mean()
 
 
-def mean_and_std(values: Values) -> tuple[float, float]:
+def penalty_of(objective: Objective) -> float | None:
+    """The penalty λ of an objective, its `l2`; None where it has none."""
+    l2 = getattr(objective, "l2", None)
+    return None if l2 is None else float(l2)
+
+
+def mean_and_std(values: PerPoint) -> tuple[float, float]:
     """Mean and sample standard deviation, summed in float64."""
     values = values.detach().double()
     if len(values) < 2:

@@ -158,7 +158,7 @@ def test_a_ranking_as_json(arrays, command):
         ("test x.npy --score scores.npy --alpha 2 --method ksd", "alpha: expected a number between 0 and 1, got 2"),
         ("test x.npy --score scores.npy --alpha five", "Invalid value for --alpha: unable to convert"),
         ("test x.npy --score scores.npy --seed -1", 'Invalid value "-1" for --seed. Must be >= 0.'),
-        ("test x.npy --score scores.npy --method deep", 'Invalid value "deep" for --method'),
+        ("test x.npy --score scores.npy --method deep", "method: expected one of learned, ksd"),
         ("test x.npy --score scores.npy --critics deep", "critics: expected 'auto' or some of 'mean'"),
         ("test x.npy --score scores.npy --method ksd --blocks 3", "blocks: this is an option of --method learned"),
         ("test x.npy --score scores.npy --scheme split --blocks 3", "blocks: this is an option of the prequential"),

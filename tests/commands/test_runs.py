@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from steinscope.runs import load_run
+from steinscope.training.directory import load_run
 
 SMALL = ["--width", "8", "--batch-size", "16", "--log-every", "5"]
 
@@ -171,16 +171,16 @@ def test_samples_as_csv_and_by_hmc(here, command):
     [
         ("learning_rate = 3", "config: run.toml has an unknown key 'learning_rate'; did you mean 'lr'"),
         ("stepz = 3", "config: run.toml has an unknown key 'stepz'; did you mean 'steps'"),
-        ("quux = 3", "config: run.toml has an unknown key 'quux'; expected some of data, model, width"),
+        ("quux = 3", "config: run.toml has an unknown key 'quux'; expected some of steps, batch_size, lr"),
         ('steps = "many"', "config: steps in run.toml: expected a whole number, got 'many'"),
         ("steps = 1.5", "config: steps in run.toml: expected a whole number, got 1.5"),
         ("steps = true", "config: steps in run.toml: expected a whole number, got True"),
         ("lr_decay = 1", "config: lr_decay in run.toml: expected true or false, got 1"),
         ("steps = ", "config: run.toml is not a TOML file: Invalid value"),
-        ('model = "tree"', "model: expected one of ebm, gaussian, got 'tree'"),
+        ('model = "tree"', 'model: expected "ebm" or "gaussian", got \'tree\''),
         ('objective = "nce"\nl2 = 1', "l2: this is a setting of the objective lsd, got objective 'nce'"),
-        ("critic_steps = 0", "critic_steps: expected a positive number, got 0"),
-        ("seed = -1", "seed: expected a whole number from 0 on, got -1"),
+        ("critic_steps = 0", "critic_steps: expected a whole number from 1 on, got 0"),
+        ("seed = -1", "seed: expected a whole number from 0 to 2^63 - 1, got -1"),
         ("\xff", "config: run.toml is not a text file in UTF-8"),
     ],
 )
@@ -202,10 +202,10 @@ def test_a_wrong_file_is_one_line(here, command, toml, message):
         ("train moons --out broken.npy", "out: broken.npy is a file, expected a directory"),
         ("train moons --config new", "config: new is a directory, expected a TOML file"),
         ("train moons --out broken.npy/run", "out: broken.npy is a file, expected a directory"),
-        ("train moons --steps 0", "steps: expected a positive number, got 0"),
-        ("train moons --width 0", "width: expected at least 1, got 0"),
+        ("train moons --steps 0", "steps: expected a whole number from 1 on, got 0"),
+        ("train moons --width 0", "width: expected a whole number from 1 on, got 0"),
         ("train moons --weight-decay -1", "weight_decay: expected a number from 0 on, got -1"),
-        ("train moons --batch-size 0", "batch_size: expected at least 1, got 0"),
+        ("train moons --batch-size 0", "batch_size: expected a whole number from 1 on, got 0"),
         ("train moons --objective deep", "objective: expected one of lsd, .* got 'deep'"),
         ("train moons --objective likelihood", "objective: likelihood is for normalised models, and an EBM is not"),
         ("train images.npy --model gaussian", r"model: gaussian takes points that are vectors, got .* \(2, 2\)"),
@@ -216,7 +216,7 @@ def test_a_wrong_file_is_one_line(here, command, toml, message):
         ("sample new --out a.npy", "run: new has no checkpoint yet; let steinscope train run longer"),
         ("sample other", "parameter --out requires an argument"),
         ("sample other --out a.txt", "out: expected a name that ends in .npy or .csv, got a.txt"),
-        ("sample other -n 0 --out a.npy", "n: expected at least 1, got 0"),
+        ("sample other -n 0 --out a.npy", "n: expected a whole number from 1 on, got 0"),
     ],
 )
 def test_bad_input_is_one_line(here, command, arguments, message):
@@ -241,7 +241,7 @@ def test_a_disk_that_is_full_is_one_line(here, command, monkeypatch):
     def fail(path, content):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("steinscope.checkpoint.write_file", fail)
+    monkeypatch.setattr("steinscope.training.checkpoint.write_file", fail)
     done = command("train", "moons", *SMALL, "--steps", 5, "--out", "run")
     expected = "steinscope: run/checkpoints/step-000000005.safetensors: No space left on device"
     assert done.code == 1 and done.err.splitlines() == [expected]

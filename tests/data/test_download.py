@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from steinscope import InputError
-from steinscope.data import download as module
-from steinscope.data.download import download
+from steinscope.data import download
+from steinscope.data import downloads as module
 from steinscope.errors import DownloadError
 
 CONTENT = {name: bytes(range(256)) * size for size, name in enumerate(module.SHA256["mnist"], start=400)}

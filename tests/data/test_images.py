@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.data import images as module
-from steinscope.data.images import (
+from steinscope.data import (
     bits_per_dim,
     find_images,
     from_logits,
     load_images,
-    logit_log_det,
     read_idx,
     synthetic_images,
     to_logits,
     write_idx,
 )
+from steinscope.data import images as module
+from steinscope.data.images import logit_log_det
 
 from helpers import generator
 

@@ -6,9 +6,8 @@ import pyarrow.parquet
 import pytest
 
 from steinscope import InputError
-from steinscope.arrays import check_rows
-from steinscope.data import tables
-from steinscope.data.tables import read_table
+from steinscope.data import read_table, tables
+from steinscope.points import check_rows
 
 X = np.array([[1.0, -2.5], [3e-3, 4.0], [5.0, 6.0]])
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.data.toy import TOY, draw_toy, moons, moons_density
+from steinscope.data import TOY, draw_toy, moons, moons_density
 
 
 @pytest.mark.parametrize("name", TOY)

@@ -4,11 +4,12 @@ import torch
 from matplotlib.image import imread
 
 from steinscope import InputError
-from steinscope.data.images import FILES, synthetic_images, write_idx
+from steinscope.data import synthetic_images, write_idx
+from steinscope.data.images import FILES
 from steinscope.experiments.image_data import fresh_logits, restore, save_grid, take_images
 from steinscope.experiments.images import EXPERIMENT, uniform_logits
 from steinscope.experiments.runner import reproduce
-from steinscope.models.ebm import EBM
+from steinscope.models import EBM
 from steinscope.plots import save_image_grid
 
 from helpers import generator

@@ -10,7 +10,7 @@ from steinscope import InputError
 from steinscope.kernels import fssd_test, ksd_estimate, ksd_test, ksdagg_test, linear_ksd_test, mmd_test
 from steinscope.kernels.bootstrap import random_signs, u_statistics
 from steinscope.kernels.stein_kernel import Sample, radial, stein_kernel, stein_tiles
-from steinscope.models.gaussian import Gaussian
+from steinscope.models import Gaussian
 
 from helpers import generator
 
@@ -107,10 +107,10 @@ def test_the_same_seed_gives_the_same_result(name):
             'bandwidth: expected a number, "median", "learned" or "largest"',
         ),
         (lambda x, m: ksd_test(x, m, bandwidth=0.0), "bandwidth: expected a positive number, got 0.0"),
-        (lambda x, m: ksd_test(x, m, draws=0), "draws: expected at least 1, got 0"),
+        (lambda x, m: ksd_test(x, m, draws=0), "draws: expected a whole number from 1 on, got 0"),
         (lambda x, m: ksd_test(x[:2], m), "x: 2 rows are too few for this test, which needs 4"),
         (lambda x, m: mmd_test(x, x[:, :1]), "samples: expected 2 coordinates, as x has, got 1"),
-        (lambda x, m: fssd_test(x, m, locations=0), "train_share, locations: expected a share and a count"),
+        (lambda x, m: fssd_test(x, m, locations=0), "locations: expected a whole number from 1 on, got 0"),
     ],
 )
 def test_bad_input(call, message):

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from steinscope import InputError
-from steinscope.features import AnyFeatures
-from steinscope.models.ebm import EBM, HiddenFeatures
+from steinscope.maps import AnyFeatures
+from steinscope.models import EBM
+from steinscope.models.ebm import HiddenFeatures
 
 from helpers import generator
 

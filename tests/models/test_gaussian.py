@@ -3,7 +3,7 @@ import torch
 
 from steinscope import InputError
 from steinscope.densities import from_log_prob
-from steinscope.models.gaussian import Gaussian
+from steinscope.models import Gaussian
 
 COVARIANCE = torch.tensor([[2.0, 0.6], [0.6, 1.0]], dtype=torch.float64)
 MEAN = torch.tensor([1.0, -1.0], dtype=torch.float64)

@@ -5,7 +5,7 @@ import torch
 
 from steinscope import InputError
 from steinscope.densities import as_density
-from steinscope.models.glow import Glow
+from steinscope.models import Glow
 
 from helpers import generator
 

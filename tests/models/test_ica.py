@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.models.ica import ICA, UnnormalisedICA
+from steinscope.models import ICA, UnnormalisedICA
 
 from helpers import generator
 

@@ -7,7 +7,7 @@ import torch
 from steinscope import InputError
 from steinscope.critics import Features
 from steinscope.densities import from_log_prob
-from steinscope.models.rbm import RBM
+from steinscope.models import RBM
 
 from helpers import brute_force_divergence, generator
 

@@ -3,8 +3,8 @@ import torch
 
 from steinscope import InputError
 from steinscope.critics import MLP, Preconditioned
-from steinscope.models.gaussian import Gaussian
-from steinscope.objectives.stein import LearnedStein
+from steinscope.models import Gaussian
+from steinscope.objectives import LearnedStein
 
 from helpers import generator
 
@@ -52,5 +52,5 @@ def test_bad_settings():
         LearnedStein(shrinkage=2.0)
     with pytest.raises(InputError, match="l2: expected a positive number, got 0"):
         LearnedStein(l2=0.0)
-    with pytest.raises(InputError, match="critic_steps: expected at least 1, got 0"):
+    with pytest.raises(InputError, match="critic_steps: expected a whole number from 1 on, got 0"):
         LearnedStein(critic_steps=0)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.models.gaussian import Gaussian
-from steinscope.objectives.likelihood import ContrastiveDivergence, GridLikelihood, grid_log_normaliser
+from steinscope.models import Gaussian
+from steinscope.objectives import ContrastiveDivergence, GridLikelihood, grid_log_normaliser
 
 from helpers import generator
 
@@ -62,7 +62,7 @@ def test_persistent_chains_go_on():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: ContrastiveDivergence(steps=0), "steps: expected at least 1, got 0"),
+        (lambda: ContrastiveDivergence(steps=0), "steps: expected a whole number from 1 on, got 0"),
         (lambda: ContrastiveDivergence(epsilon=0.0), "epsilon: expected a positive number, got 0.0"),
         (lambda: GridLikelihood(1.0, -1.0), "GridLikelihood: expected low < high"),
     ],

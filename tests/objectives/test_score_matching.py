@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from steinscope import InputError, from_score
-from steinscope.models.gaussian import Gaussian
-from steinscope.models.rbm import RBM
-from steinscope.objectives.score_matching import DenoisingScoreMatching, ScoreMatching, score_matching
+from steinscope.models import RBM, Gaussian
+from steinscope.objectives import DenoisingScoreMatching, ScoreMatching, score_matching
 
 from helpers import generator
 
@@ -85,5 +84,5 @@ def test_images_are_summed_over_all_axes():
 def test_bad_settings():
     with pytest.raises(InputError, match="sigma: expected a positive number, got 0"):
         DenoisingScoreMatching(0.0)
-    with pytest.raises(InputError, match="batch_size: expected at least 1, got 0"):
+    with pytest.raises(InputError, match="batch_size: expected a whole number from 1 on, got 0"):
         score_matching(points(5), MODEL, batch_size=0)

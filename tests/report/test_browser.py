@@ -9,7 +9,7 @@ import torch
 
 from steinscope import compare, gof_test, train
 from steinscope.critics import Linear
-from steinscope.models.gaussian import Gaussian
+from steinscope.models import Gaussian
 from steinscope.report import report_ranking, report_test, report_training
 
 from helpers import generator

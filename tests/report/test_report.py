@@ -14,7 +14,7 @@ from steinscope.comparison import Ranking
 from steinscope.critics import Linear
 from steinscope.errors import InputError
 from steinscope.kernels import ksd_test, mmd_test
-from steinscope.models.gaussian import Gaussian
+from steinscope.models import Gaussian
 from steinscope.report import report_ranking, report_test, report_training
 from steinscope.report.charts import line_chart, number
 

@@ -1,1 +1,1 @@
-"""The larger commands of `steinscope`. Nothing here imports torch before a command runs."""
+"""The commands of `steinscope`, one file for each. Nothing here imports torch before a command runs."""

@@ -26,7 +26,7 @@ def read_points(source: str, name: str = "x") -> np.ndarray:
     """Points from a file, with at least one row. Their values are checked later, by what uses them."""
     points = read_table(source, name)
     if points.size == 0:
-        raise InputError(f"{name}: {source} has shape {points.shape}, expected at least one row and one column")
+        raise InputError(name, f"{source} has shape {points.shape}, expected at least one row and one column")
     return points
 
 
@@ -35,8 +35,9 @@ def read_scores(source: str, x: np.ndarray, name: str) -> np.ndarray:
     scores = read_points(source, name)
     if scores.shape != x.shape:
         raise InputError(
-            f"{name}: {source} has shape {scores.shape}, expected that of x, {x.shape}: one score for each coordinate "
-            "of each point"
+            name,
+            f"{source} has shape {scores.shape}, expected that of x, {x.shape}: one score for each coordinate "
+            "of each point",
         )
     return scores
 
@@ -54,9 +55,9 @@ def named(option: str, sources: Iterable[str]) -> dict[str, str]:
         if not equals or Path(source).exists():
             name, rest = _own_name(source), source
         if not name or not rest:
-            raise InputError(f"{option}: expected NAME=SOURCE or SOURCE, got {source!r}")
+            raise InputError(option, f"expected NAME=SOURCE or SOURCE, got {source!r}")
         if name in found:
-            raise InputError(f"{option}: two models are named {name!r}; give names as NAME=SOURCE")
+            raise InputError(option, f"two models are named {name!r}; give names as NAME=SOURCE")
         found[name] = rest
     return found
 
@@ -77,13 +78,11 @@ def load_model(source: str, x: np.ndarray, name: str = "model") -> Any:
         name: What the user calls it, for messages.
     """
     if Path(source).is_dir():
-        from steinscope.runs import load_run
+        from steinscope.training.directory import load_run
 
         run = load_run(source, name)
         if x.shape[1:] != run.shape:
-            raise InputError(
-                f"{name}: {source} was trained on points of shape {run.shape}, those of x are {x.shape[1:]}"
-            )
+            raise InputError(name, f"{source} was trained on points of shape {run.shape}, those of x are {x.shape[1:]}")
         return run.model
     model = _find_object(source, name)
     _try_out(model, x, name)
@@ -94,8 +93,8 @@ def _try_out(model: Any, x: np.ndarray, name: str) -> None:
     """Code of the user's own can fail in any way. Better at once, and in one line."""
     import torch
 
-    from steinscope.arrays import check_rows, read_rows, rows_dtype
     from steinscope.densities import as_density, placement
+    from steinscope.points import check_rows, read_rows, rows_dtype
 
     rows, density = check_rows(np.array(x[:2]), "x"), as_density(model)
     dtype, device = placement(model, rows_dtype(rows), torch.device("cpu"))
@@ -104,7 +103,7 @@ def _try_out(model: Any, x: np.ndarray, name: str) -> None:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{name}: its score fails at the first points of x: {_one_line(error)}") from error
+        raise InputError(name, f"its score fails at the first points of x: {_one_line(error)}") from error
 
 
 def _find_object(source: str, name: str) -> Any:
@@ -112,15 +111,15 @@ def _find_object(source: str, name: str) -> Any:
     is_name = all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")])
     if not colon or not is_name:
         raise InputError(
-            f"{name}: expected package.module:object or the directory of a run of steinscope train, got {source!r}"
+            name, f"expected package.module:object or the directory of a run of steinscope train, got {source!r}"
         )
     value: Any = _import(module_name, source, name)
     for part in path.split("."):
         if not hasattr(value, part):
-            raise InputError(f"{name}: {module_name} has no {path!r}")
+            raise InputError(name, f"{module_name} has no {path!r}")
         value = getattr(value, part)
     if isinstance(value, type):
-        raise InputError(f"{name}: {source} is a class, expected an object: make one in {module_name} and name that")
+        raise InputError(name, f"{source} is a class, expected an object: make one in {module_name} and name that")
     return value
 
 
@@ -132,10 +131,10 @@ def _import(module_name: str, source: str, name: str) -> Any:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise InputError(f"{name}: there is no module {module_name} here or among the installed ones") from None
-        raise InputError(f"{name}: {module_name} cannot be imported: {error}") from None
+            raise InputError(name, f"there is no module {module_name} here or among the installed ones") from None
+        raise InputError(name, f"{module_name} cannot be imported: {error}") from None
     except Exception as error:
-        raise InputError(f"{name}: {module_name} cannot be imported: {_one_line(error)}") from error
+        raise InputError(name, f"{module_name} cannot be imported: {_one_line(error)}") from error
 
 
 def _one_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.files import csv_text, write_file
+from steinscope.support.files import csv_text, write_file
 
 __all__ = ["check_directory", "check_output", "json_text", "write_csv", "write_output"]
 
@@ -20,12 +20,12 @@ def check_output(path: Path | None, option: str, suffix: str) -> None:
     if path is None:
         return
     if path.is_dir():
-        raise InputError(f"{option}: {path} is a directory, expected the name of a {suffix} file")
+        raise InputError(option, f"{path} is a directory, expected the name of a {suffix} file")
     if path.suffix.lower() != suffix:
-        raise InputError(f"{option}: expected a name that ends in {suffix}, got {path.name}")
+        raise InputError(option, f"expected a name that ends in {suffix}, got {path.name}")
     parent = next(parent for parent in path.parents if parent.exists())
     if not parent.is_dir():
-        raise InputError(f"{option}: {parent} is a file, so {path} cannot be written")
+        raise InputError(option, f"{parent} is a file, so {path} cannot be written")
     _check_access(parent, option)
 
 
@@ -35,13 +35,13 @@ def check_directory(path: Path | None, option: str) -> None:
         return
     nearest = next(place for place in (path, *path.parents) if place.exists())
     if not nearest.is_dir():
-        raise InputError(f"{option}: {nearest} is a file, expected a directory")
+        raise InputError(option, f"{nearest} is a file, expected a directory")
     _check_access(nearest, option)
 
 
 def _check_access(directory: Path, option: str) -> None:
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise InputError(f"{option}: nothing can be written into {directory}: permission denied")
+        raise InputError(option, f"nothing can be written into {directory}: permission denied")
 
 
 def write_output(path: Path, content: str | bytes, option: str) -> None:
@@ -50,7 +50,7 @@ def write_output(path: Path, content: str | bytes, option: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, content if isinstance(content, bytes) else content.encode())
     except OSError as error:
-        raise InputError(f"{option}: cannot write {path}: {error.strerror or error}") from None
+        raise InputError(option, f"cannot write {path}: {error.strerror or error}") from None
 
 
 def json_text(value: Any) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from steinscope.errors import InputError
-from steinscope.randomness import Seed, make_generator
+from steinscope.support.randomness import Seed, make_generator
 
 __all__ = [
     "bits_per_dim",
@@ -58,12 +58,12 @@ def find_images(
     the name of the data set, plain or compressed.
     """
     if data_set not in DATA_SETS:
-        raise InputError(f"data_set: expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
+        raise InputError("data_set", f"expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
     if split not in FILES:
-        raise InputError(f'split: expected "train" or "test", got {split!r}')
+        raise InputError("split", f'expected "train" or "test", got {split!r}')
     named = directory or os.environ.get("STEINSCOPE_DATA")
     if directory is not None and not Path(directory).is_dir():
-        raise InputError(f"directory: {directory} is not a directory")
+        raise InputError("directory", f"{directory} is not a directory")
     places = [_SYSTEM_DIRECTORY / data_set, cache_directory() / data_set]
     if named:
         places = [Path(named) / data_set, Path(named), *places]
@@ -74,8 +74,9 @@ def find_images(
                 return path
     debian = ", install Debian's dataset-fashion-mnist" if data_set == "fashion-mnist" else ""
     raise InputError(
-        f"{data_set}: found in none of {', '.join(map(str, places))}; run `steinscope data {data_set}` to download it, "
-        f"set STEINSCOPE_DATA to a directory with its idx files{debian}, or give the directory"
+        data_set,
+        f"found in none of {', '.join(map(str, places))}; run `steinscope data {data_set}` to download it, "
+        f"set STEINSCOPE_DATA to a directory with its idx files{debian}, or give the directory",
     )
 
 
@@ -86,7 +87,7 @@ def load_images(
     path = find_images(data_set, split, directory)
     array = read_idx(path)
     if array.ndim != 3 or array.dtype != np.uint8:
-        raise InputError(f"{path}: expected images of bytes, got {array.dtype} of shape {array.shape}")
+        raise InputError(str(path), f"expected images of bytes, got {array.dtype} of shape {array.shape}")
     return torch.from_numpy(array)
 
 
@@ -99,17 +100,17 @@ def read_idx(path: str | Path) -> np.ndarray:
         with gzip.open(path) if is_compressed else path.open("rb") as file:
             content = file.read()
     except (EOFError, gzip.BadGzipFile, OSError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+        raise InputError(str(path), f"cannot be read: {error}") from None
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
-        raise InputError(f"{path}: not an idx file: it starts with {content[:4].hex(' ') or 'nothing'}")
+        raise InputError(str(path), f"not an idx file: it starts with {content[:4].hex(' ') or 'nothing'}")
     dtype, ndim = np.dtype(_IDX_TYPES[content[2]]), content[3]
     start = 4 + 4 * ndim
     if len(content) < start:
-        raise InputError(f"{path}: ends within its header")
+        raise InputError(str(path), "ends within its header")
     shape = struct.unpack(f">{ndim}I", content[4:start])
     expected = math.prod(shape) * dtype.itemsize
     if len(content) - start != expected:
-        raise InputError(f"{path}: expected {expected} bytes for shape {shape}, got {len(content) - start}")
+        raise InputError(str(path), f"expected {expected} bytes for shape {shape}, got {len(content) - start}")
     array = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return array.astype(dtype.newbyteorder("="))
 
@@ -118,7 +119,7 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
     """Write an array as an idx file, compressed where the name ends in .gz."""
     codes = {np.dtype(text).newbyteorder("="): code for code, text in _IDX_TYPES.items()}
     if array.dtype not in codes:
-        raise InputError(f"array: expected one of the types of idx, got {array.dtype}")
+        raise InputError("array", f"expected one of the types of idx, got {array.dtype}")
     code = codes[array.dtype]
     header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
     content = header + array.astype(_IDX_TYPES[code]).tobytes()
@@ -144,7 +145,7 @@ def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n
 def to_logits(images: UInt8[Tensor, "n *shape"], seed: Seed = 0) -> Float[Tensor, "n *shape"]:
     """Pixels with uniform noise, scaled to (0, 1), as logits in float32."""
     if images.dtype != torch.uint8:
-        raise InputError(f"images: expected pixels 0 to 255 as bytes, got {images.dtype}")
+        raise InputError("images", f"expected pixels 0 to 255 as bytes, got {images.dtype}")
     generator = make_generator(seed, images.device, purpose="sample")
     result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
     # Blocks, because double precision is needed near 0 and 1, and all images at once would take gigabytes.

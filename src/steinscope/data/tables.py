@@ -37,15 +37,15 @@ def read_table(source: str | Path, name: str) -> np.ndarray:
     """
     path, member = _split_member(str(source))
     if not path.exists():
-        raise InputError(f"{name}: there is no file {path}")
+        raise InputError(name, f"there is no file {path}")
     if path.is_dir():
-        raise InputError(f"{name}: {path} is a directory, expected a file ({', '.join(SUFFIXES)})")
+        raise InputError(name, f"{path} is a directory, expected a file ({', '.join(SUFFIXES)})")
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         came = f"the suffix {path.suffix}" if path.suffix else "no suffix"
-        raise InputError(f"{name}: {path.name} has {came}, expected one of {', '.join(SUFFIXES)}")
+        raise InputError(name, f"{path.name} has {came}, expected one of {', '.join(SUFFIXES)}")
     if path.stat().st_size == 0:
-        raise InputError(f"{name}: {path} is empty")
+        raise InputError(name, f"{path} is empty")
     try:
         if suffix == ".npy":
             array = _read_npy(path, name)
@@ -56,11 +56,11 @@ def read_table(source: str | Path, name: str) -> np.ndarray:
         else:
             array = _read_parquet(path, name)
     except OSError as error:
-        raise InputError(f"{name}: cannot read {path}: {error.strerror or error}") from None
+        raise InputError(name, f"cannot read {path}: {error.strerror or error}") from None
     if array.dtype.kind not in "fiub":
-        raise InputError(f"{name}: {path} holds {_kind(array)}, expected an array of real numbers")
+        raise InputError(name, f"{path} holds {_kind(array)}, expected an array of real numbers")
     if array.ndim == 0:
-        raise InputError(f"{name}: {path} holds a single number, expected rows of points")
+        raise InputError(name, f"{path} holds a single number, expected rows of points")
     return array if isinstance(array, np.memmap) else _plain(array)
 
 
@@ -81,11 +81,11 @@ def _read_npy(path: Path, name: str) -> np.ndarray:
     # NumPy takes a file with another beginning for a pickle, and says so in words that mislead.
     with path.open("rb") as file:
         if file.read(6) != b"\x93NUMPY":
-            raise InputError(f"{name}: {path} is not an .npy file")
+            raise InputError(name, f"{path} is not an .npy file")
     try:
         return np.load(path, mmap_mode="r" if path.stat().st_size > _MEMORY_BYTES else None, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError) as error:
-        raise InputError(f"{name}: {path} {_npy_problem(error)}") from None
+        raise InputError(name, f"{path} {_npy_problem(error)}") from None
 
 
 def _npy_problem(error: Exception) -> str:
@@ -96,20 +96,20 @@ def _npy_problem(error: Exception) -> str:
 
 def _read_npz(path: Path, member: str | None, name: str) -> np.ndarray:
     if not zipfile.is_zipfile(path):
-        raise InputError(f"{name}: {path} is not an .npz file, or not all of it")
+        raise InputError(name, f"{path} is not an .npz file, or not all of it")
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
             if member is None and len(names) != 1:
                 choose = f"; choose one as {path}:{names[0]}" if names else ""
-                raise InputError(f"{name}: {path} holds {len(names)} arrays ({', '.join(names)}), expected one{choose}")
+                raise InputError(name, f"{path} holds {len(names)} arrays ({', '.join(names)}), expected one{choose}")
             if member is not None and member not in names:
-                raise InputError(f"{name}: {path} has no array {member!r}, expected one of {', '.join(names)}")
+                raise InputError(name, f"{path} has no array {member!r}, expected one of {', '.join(names)}")
             return archive[member or names[0]]
     except InputError:
         raise
     except (ValueError, EOFError, SyntaxError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{name}: {path} {_npy_problem(error)}") from None
+        raise InputError(name, f"{path} {_npy_problem(error)}") from None
 
 
 def _read_csv(path: Path, name: str) -> np.ndarray:
@@ -118,15 +118,16 @@ def _read_csv(path: Path, name: str) -> np.ndarray:
         with path.open(encoding="utf-8-sig", newline="") as file:
             line = file.readline()
     except UnicodeDecodeError:
-        raise InputError(f"{name}: {path} is not a text file in UTF-8") from None
+        raise InputError(name, f"{path} is not a text file in UTF-8") from None
     delimiter = next((mark for mark in (",", ";", "\t") if mark in line), ",")
     first = next(csv.reader([line], delimiter=delimiter), [])
     # A line with some numbers is no line of names: one with a missing value must not be passed over.
     has_header = bool(first) and not any(map(_is_number, first))
     if has_header and len(first) > 1 and not first[0].strip():
         raise InputError(
-            f"{name}: the first column of {path} has no name, so it seems to hold row numbers; "
-            "write the file without them (in pandas: index=False)"
+            name,
+            f"the first column of {path} has no name, so it seems to hold row numbers; "
+            "write the file without them (in pandas: index=False)",
         )
     try:
         array = np.loadtxt(
@@ -139,9 +140,9 @@ def _read_csv(path: Path, name: str) -> np.ndarray:
             encoding="utf-8-sig",
         )
     except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: {path} {_csv_problem(path, delimiter, has_header, error)}") from None
+        raise InputError(name, f"{path} {_csv_problem(path, delimiter, has_header, error)}") from None
     if array.size == 0:
-        raise InputError(f"{name}: {path} has a line of names and no numbers")
+        raise InputError(name, f"{path} has a line of names and no numbers")
     return array
 
 
@@ -169,18 +170,18 @@ def _read_parquet(path: Path, name: str) -> np.ndarray:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise InputError(
-            f"{name}: reading {path.name} needs pyarrow; install it by: pip install 'steinscope[parquet]'"
+            name, f"reading {path.name} needs pyarrow; install it by: pip install 'steinscope[parquet]'"
         ) from None
     try:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowException as error:
-        raise InputError(f"{name}: {path} is not a whole file ({_first_line(error)})") from None
+        raise InputError(name, f"{path} is not a whole file ({_first_line(error)})") from None
     types = pyarrow.types
     for column in table.schema:
         if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)):
-            raise InputError(f"{name}: column {column.name!r} of {path} holds {column.type}, expected numbers")
+            raise InputError(name, f"column {column.name!r} of {path} holds {column.type}, expected numbers")
     if not table.num_columns:
-        raise InputError(f"{name}: {path} has no columns")
+        raise InputError(name, f"{path} has no columns")
     columns = [column.to_numpy() for column in table.columns]
     # Without a value a cell is NaN here, and the check of the points names its row.
     return np.stack([np.asarray(column, dtype=np.result_type(column, np.float32)) for column in columns], 1)

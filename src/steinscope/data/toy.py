@@ -10,17 +10,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.randomness import Seed, make_generator
+from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["TOY", "draw_toy", "moons", "moons_density"]
 
-Points = Float[Tensor, "n 2"]
+PlanePoints = Float[Tensor, "n 2"]
 
 MOONS_NOISE = 0.2
 MOONS_SCALE = 2.0
 
 
-def draw_toy(name: str, n: int, seed: Seed = 0) -> Points:
+def draw_toy(name: str, n: int, seed: Seed = 0) -> PlanePoints:
     """n points of a two-dimensional data set; `TOY` lists them. All lie within about [-4, 4]².
 
     Example:
@@ -28,13 +28,13 @@ def draw_toy(name: str, n: int, seed: Seed = 0) -> Points:
         torch.Size([5, 2])
     """
     if name not in TOY:
-        raise InputError(f"name: expected one of {', '.join(TOY)}, got {name!r}")
+        raise InputError("name", f"expected one of {', '.join(TOY)}, got {name!r}")
     if n < 1:
-        raise InputError(f"n: expected at least 1, got {n}")
+        raise InputError("n", f"expected at least 1, got {n}")
     return TOY[name](n, make_generator(seed, purpose="sample"))
 
 
-def moons(n: int, seed: Seed = 0) -> Points:
+def moons(n: int, seed: Seed = 0) -> PlanePoints:
     """Two interleaving half circles, with Gaussian noise."""
     return _moons(n, make_generator(seed, purpose="sample"))
 
@@ -57,25 +57,25 @@ def _moon(angle: Tensor, upper: Tensor) -> Tensor:
     return MOONS_SCALE * torch.stack([x, y], 1)
 
 
-def _moons(n: int, generator: torch.Generator) -> Points:
+def _moons(n: int, generator: torch.Generator) -> PlanePoints:
     angle = math.pi * torch.rand(n, generator=generator)
     upper = torch.rand(n, generator=generator) < 0.5
     return _moon(angle, upper) + MOONS_NOISE * torch.randn(n, 2, generator=generator)
 
 
-def _swissroll(n: int, generator: torch.Generator) -> Points:
+def _swissroll(n: int, generator: torch.Generator) -> PlanePoints:
     turn = 1.5 * math.pi * (1 + 2 * torch.rand(n, generator=generator))
     roll = turn[:, None] * torch.stack([torch.cos(turn), torch.sin(turn)], 1)
     return (roll + torch.randn(n, 2, generator=generator)) / 5
 
 
-def _eight_gaussians(n: int, generator: torch.Generator) -> Points:
+def _eight_gaussians(n: int, generator: torch.Generator) -> PlanePoints:
     angle = math.pi / 4 * torch.randint(8, (n,), generator=generator)
     centres = 4 * torch.stack([torch.cos(angle), torch.sin(angle)], 1)
     return (centres + 0.5 * torch.randn(n, 2, generator=generator)) / math.sqrt(2)
 
 
-def _pinwheel(n: int, generator: torch.Generator) -> Points:
+def _pinwheel(n: int, generator: torch.Generator) -> PlanePoints:
     noise = torch.randn(n, 2, generator=generator) * torch.tensor([0.3, 0.1]) + torch.tensor([1.0, 0.0])
     arm = torch.randint(5, (n,), generator=generator)
     angle = 2 * math.pi / 5 * arm + 0.25 * torch.exp(noise[:, 0])
@@ -83,22 +83,22 @@ def _pinwheel(n: int, generator: torch.Generator) -> Points:
     return 2 * torch.stack([cosine * noise[:, 0] + sine * noise[:, 1], cosine * noise[:, 1] - sine * noise[:, 0]], 1)
 
 
-def _circles(n: int, generator: torch.Generator) -> Points:
+def _circles(n: int, generator: torch.Generator) -> PlanePoints:
     return _on_circles((3.0, 1.5), 0.24, n, generator)
 
 
-def _rings(n: int, generator: torch.Generator) -> Points:
+def _rings(n: int, generator: torch.Generator) -> PlanePoints:
     return _on_circles((3.0, 2.25, 1.5, 0.75), 0.08, n, generator)
 
 
-def _on_circles(radii: tuple[float, ...], noise: float, n: int, generator: torch.Generator) -> Points:
+def _on_circles(radii: tuple[float, ...], noise: float, n: int, generator: torch.Generator) -> PlanePoints:
     radius = torch.tensor(radii)[torch.randint(len(radii), (n,), generator=generator)]
     angle = 2 * math.pi * torch.rand(n, generator=generator)
     points = radius[:, None] * torch.stack([torch.cos(angle), torch.sin(angle)], 1)
     return points + noise * torch.randn(n, 2, generator=generator)
 
 
-def _two_spirals(n: int, generator: torch.Generator) -> Points:
+def _two_spirals(n: int, generator: torch.Generator) -> PlanePoints:
     turn = 3 * math.pi * torch.rand(n, generator=generator).sqrt()
     spiral = turn[:, None] * torch.stack([-torch.cos(turn), torch.sin(turn)], 1)
     sign = torch.where(torch.rand(n, 1, generator=generator) < 0.5, 1.0, -1.0)
@@ -106,14 +106,14 @@ def _two_spirals(n: int, generator: torch.Generator) -> Points:
     return sign * (spiral + jitter) / 3 + 0.1 * torch.randn(n, 2, generator=generator)
 
 
-def _checkerboard(n: int, generator: torch.Generator) -> Points:
+def _checkerboard(n: int, generator: torch.Generator) -> PlanePoints:
     first = 4 * torch.rand(n, generator=generator) - 2
     row = 2 * torch.randint(2, (n,), generator=generator)
     second = torch.rand(n, generator=generator) - row + first.floor() % 2
     return 2 * torch.stack([first, second], 1)
 
 
-TOY: dict[str, Callable[[int, torch.Generator], Points]] = {
+TOY: dict[str, Callable[[int, torch.Generator], PlanePoints]] = {
     "swissroll": _swissroll,
     "8gaussians": _eight_gaussians,
     "pinwheel": _pinwheel,

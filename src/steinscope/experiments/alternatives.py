@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.experiments.rates import binomial_interval, run_methods
+from steinscope.experiments.rates import binomial_interval, run_methods, single_critics
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
 
@@ -108,7 +108,7 @@ ALTERNATIVES: dict[str, tuple[Draw, tuple[tuple[int, float], ...]]] = {
     "cosine pair": (_cosine, ((10, 1.0), (10, 0.3))),
     "rbm weight": (_rbm_weight, ((20, 0.6), (20, 0.3))),
 }
-SINGLE = ["mean", "linear", "sparse", "features", "mlp"]
+SINGLE = single_critics()
 
 
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from steinscope.critics import MLP
+from steinscope.critics.mlp import MLP
 from steinscope.data.images import bits_per_dim, to_logits
 from steinscope.estimation import discrepancy
 from steinscope.experiments.image_data import fresh_logits, restore, take_images
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.glow import Glow
-from steinscope.objectives.score_matching import ScoreMatching, score_matching
+from steinscope.objectives.matching import ScoreMatching, score_matching
 from steinscope.plots import COLOURS, new_figure
-from steinscope.training import train
+from steinscope.settings import FitSettings
+from steinscope.training.driver import train
 
 __all__ = ["EXPERIMENT"]
 
@@ -71,10 +72,9 @@ def _run(trial: Trial, out: Path) -> Trial:
         flow,
         critic=MLP(math.prod(trial["shape"]), trial["width"], skip=True, dropout=0.5),
         precondition=True,
-        batch_size=trial["batch_size"],
-        steps=trial["passes"] * steps_a_pass,
-        every=steps_a_pass,
-        lr=1e-3,
+        settings=FitSettings(
+            steps=trial["passes"] * steps_a_pass, batch_size=trial["batch_size"], every=steps_a_pass, lr=1e-3
+        ),
         progress=False,
     )
     sliced = score_matching(

@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
-from steinscope.critics import MLP, Critic
+from steinscope.critics.base import Critic
+from steinscope.critics.fitting import fit_critic
+from steinscope.critics.mlp import MLP
 from steinscope.experiments.runner import Experiment, Trial, write_csv
-from steinscope.fitting import fit_critic
 from steinscope.models.gaussian import Gaussian
 from steinscope.plots import COLOURS, new_figure
+from steinscope.settings import FitSettings
 from steinscope.stein import PenalisedLSD
 
 __all__ = ["EXPERIMENT"]
@@ -56,10 +58,7 @@ def _run(trial: Trial, out: Path) -> Trial:
         x,
         score,
         objective=PenalisedLSD(L2),
-        steps=steps,
-        batch_size=batch_size,
-        lr=3e-3,
-        every=max(1, steps // 40),
+        settings=FitSettings(steps=steps, batch_size=batch_size, lr=3e-3, every=max(1, steps // 40)),
         callback=look,
         progress=False,
     )

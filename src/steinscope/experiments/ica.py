@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from steinscope.critics import MLP
+from steinscope.critics.mlp import MLP
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.ica import ICA, UnnormalisedICA
+from steinscope.objectives.base import TrainingObjective
+from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.objectives.likelihood import MaximumLikelihood
+from steinscope.objectives.matching import ScoreMatching
 from steinscope.objectives.noise_contrast import ConditionalNoiseContrast, NoiseContrast
-from steinscope.objectives.objective import TrainingObjective
-from steinscope.objectives.score_matching import ScoreMatching
-from steinscope.objectives.stein import LearnedStein
 from steinscope.plots import new_figure
-from steinscope.training import train
+from steinscope.training.driver import train
 
 __all__ = ["EXPERIMENT"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steinscope.checkpoint import load_checkpoint
-from steinscope.critics import MLP
+from steinscope.critics.mlp import MLP
 from steinscope.data.images import from_logits, load_images, synthetic_images, to_logits
 from steinscope.errors import InputError
-from steinscope.objectives.stein import LearnedStein
+from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.plots import save_image_grid
-from steinscope.randomness import normal_rows
-from steinscope.training import train
+from steinscope.support.randomness import normal_rows
+from steinscope.training.checkpoint import load_checkpoint
+from steinscope.training.driver import train
 
 __all__ = ["SETTINGS", "SMOKE_SETTINGS", "fresh_logits", "restore", "save_grid", "take_images", "train_by_lsd"]
 
@@ -115,7 +115,7 @@ def restore(model: nn.Module, directory: Path, step: int | None = None) -> Any:
     """The model with the parameters of a checkpoint, averaged ones where it has them; the newest without a step."""
     found = load_checkpoint(directory, step)
     if found is None:
-        raise InputError(f"out: {directory} holds no checkpoint{'' if step is None else f' of step {step}'}")
+        raise InputError("out", f"{directory} holds no checkpoint{'' if step is None else f' of step {step}'}")
     model.load_state_dict({**found[1]["model"], **(found[1]["average"] or {})})
     return model
 

@@ -14,19 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.comparison import compare
-from steinscope.critics import MLP
+from steinscope.critics.mlp import MLP
 from steinscope.data.images import to_logits
 from steinscope.densities import from_log_prob
 from steinscope.errors import NonFiniteError
 from steinscope.experiments import flow_eval, rbm_images
 from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, restore, save_grid, take_images, train_by_lsd
 from steinscope.experiments.runner import Experiment, Trial, write_csv
-from steinscope.gof import gof_test
+from steinscope.gof.driver import gof_test
 from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
 from steinscope.plots import COLOURS, new_figure
-from steinscope.randomness import make_generator, normal_rows, uniform_rows
-from steinscope.samplers import TemperedSGLD, run_chains
+from steinscope.samplers.chains import run_chains
+from steinscope.samplers.langevin import TemperedSGLD
+from steinscope.settings import FitSettings
+from steinscope.support.randomness import make_generator, normal_rows, uniform_rows
 
 __all__ = ["EXPERIMENT", "uniform_logits"]
 
@@ -157,10 +159,7 @@ def _judge(trial: Trial, out: Path) -> Trial:
         folds=None,
         critic=MLP(size**2, trial["critic_width"], skip=True, dropout=0.5),
         precondition=True,
-        steps=trial["judge_steps"],
-        batch_size=128,
-        lr=1e-3,
-        select="objective",
+        settings=FitSettings(steps=trial["judge_steps"], batch_size=128, lr=1e-3),
         progress=False,
     )
     tests = {name: gof_test(x, score) for name, score in scores.items()}

@@ -14,6 +14,7 @@ from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.kernels import ksd_estimate
 from steinscope.models.rbm import RBM
 from steinscope.plots import COLOURS, new_figure
+from steinscope.settings import FitSettings
 
 __all__ = ["EXPERIMENT"]
 
@@ -39,7 +40,13 @@ def _run(trial: Trial, out: Path) -> Trial:
         score = rbm.perturbed(trial["sigma"], seed=1000 + seed).score(x)
         bound = (score - rbm.score(x)).double().square().sum(1).mean() / (2 * L2)
     estimate = discrepancy(
-        x, score, l2=L2, folds=trial["folds"], steps=trial["steps"], select="mu-sigma", seed=seed, progress=False
+        x,
+        score,
+        l2=L2,
+        folds=trial["folds"],
+        settings=FitSettings(steps=trial["steps"], select="mu-sigma"),
+        seed=seed,
+        progress=False,
     )
     quadratic = ksd_estimate(x, score, seed=seed)
     linear = ksd_estimate(x, score, estimator="linear", seed=seed)

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
-from steinscope.critics import MLP
+from steinscope.critics.mlp import MLP
 from steinscope.data.images import to_logits
 from steinscope.estimation import discrepancy
 from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, restore, save_grid, take_images, train_by_lsd
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
 from steinscope.plots import COLOURS, new_figure
-from steinscope.randomness import make_generator
+from steinscope.settings import FitSettings
+from steinscope.support.randomness import make_generator
 
 __all__ = ["EXPERIMENT", "load_model"]
 
@@ -54,7 +55,12 @@ def _run(trial: Trial, out: Path) -> Trial:
         score = model.score(x)
     critic = MLP(size**2, trial["critic_width"], skip=True, dropout=0.5)
     found = discrepancy(
-        x, score, critic=critic, precondition=True, steps=trial["judge_steps"], batch_size=128, lr=1e-3, progress=False
+        x,
+        score,
+        critic=critic,
+        precondition=True,
+        settings=FitSettings(steps=trial["judge_steps"], batch_size=128, lr=1e-3),
+        progress=False,
     )
     return {"lsd": found.value, "stderr": found.stderr, "fisher_bound": found.fisher_bound}
 

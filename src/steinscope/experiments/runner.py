@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.files import csv_text, write_file
-from steinscope.progress import progress_bar
+from steinscope.support.files import csv_text, write_file
+from steinscope.support.progress import progress_bar
 
 __all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv"]
 
@@ -61,7 +61,7 @@ class Experiment:
 def load(name: str) -> Experiment:
     """The experiment of that name."""
     if name not in EXPERIMENTS:
-        raise InputError(f"name: expected one of {', '.join(EXPERIMENTS)}, got {name!r}")
+        raise InputError("name", f"expected one of {', '.join(EXPERIMENTS)}, got {name!r}")
     return import_module(f"steinscope.experiments.{name.replace('-', '_')}").EXPERIMENT
 
 
@@ -90,9 +90,9 @@ def reproduce(
     """
     experiment = load(name)
     if scale not in SCALES:
-        raise InputError(f"scale: expected one of {', '.join(SCALES)}, got {scale!r}")
+        raise InputError("scale", f"expected one of {', '.join(SCALES)}, got {scale!r}")
     if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: expected at least 1, got {jobs}")
+        raise InputError("jobs", f"expected at least 1, got {jobs}")
     settings = _settings(experiment.scales[scale], options or {})
     directory = Path(out) if out is not None else Path("results") / f"{name}-{scale}"
     records = directory / RECORDS
@@ -116,11 +116,11 @@ def _settings(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[s
     """The settings of a scale, with some of them replaced by others of the same kind."""
     for key, value in options.items():
         if key not in defaults:
-            raise InputError(f"options: expected some of {', '.join(defaults)}, got {key!r}")
+            raise InputError("options", f"expected some of {', '.join(defaults)}, got {key!r}")
         default = defaults[key]
         is_number = isinstance(default, int | float) and isinstance(value, int | float)
         if None not in (default, value) and not is_number and not isinstance(value, type(default)):
-            raise InputError(f"options: {key} is {json.dumps(default)} by default, got {json.dumps(value)}")
+            raise InputError("options", f"{key} is {json.dumps(default)} by default, got {json.dumps(value)}")
     return {**defaults, **options}
 
 

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from steinscope.critics import MLP, Critic
+from steinscope.critics.base import Critic
+from steinscope.critics.fitting import fit_critic
+from steinscope.critics.mlp import MLP
 from steinscope.experiments.runner import Experiment, Trial, write_csv
-from steinscope.fitting import SELECTIONS, Validation, fit_critic
 from steinscope.models.gaussian import Gaussian
 from steinscope.plots import COLOURS, new_figure
+from steinscope.settings import SELECTIONS, FitSettings, Validation
 from steinscope.stein import PenalisedLSD
 
 __all__ = ["EXPERIMENT"]
@@ -50,9 +52,10 @@ def _run(trial: Trial, out: Path) -> Trial:
         scores[0],
         validation=(validation, scores[1]),
         objective=PenalisedLSD(l2),
-        steps=trial["steps"],
-        lr_decay=False,
-        every=trial["every"],
+        # All critics along the way are wanted, so that the fit must not stop early.
+        settings=FitSettings(
+            steps=trial["steps"], lr_decay=False, every=trial["every"], select="mu-sigma", patience=None
+        ),
         seed=seed,
         callback=look,
         progress=False,

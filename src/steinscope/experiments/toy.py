@@ -1,4 +1,4 @@
-"""Figures 1 and 3 of the paper: densities learned from two-dimensional points.
+"""Figures 1 and 4 of the paper: densities learned from two-dimensional points.
 
 In two dimensions the normaliser can be summed over a grid, so that every method is judged by its held-out
 log-likelihood, and maximum likelihood through that sum is the ceiling.
@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.critics import MLP
+from steinscope.critics.mlp import MLP
 from steinscope.data.toy import TOY, draw_toy
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.ebm import EBM
+from steinscope.objectives.base import TrainingObjective
+from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.objectives.likelihood import ContrastiveDivergence, GridLikelihood, grid_log_normaliser
+from steinscope.objectives.matching import ScoreMatching
 from steinscope.objectives.noise_contrast import NoiseContrast
-from steinscope.objectives.objective import TrainingObjective
-from steinscope.objectives.score_matching import ScoreMatching
-from steinscope.objectives.stein import LearnedStein
 from steinscope.plots import new_figure
-from steinscope.randomness import make_generator
-from steinscope.training import train
+from steinscope.support.randomness import make_generator
+from steinscope.training.driver import train
 
 __all__ = ["EXPERIMENT"]
 

@@ -8,8 +8,9 @@ import torch
 
 from steinscope.kernels.bootstrap import random_signs, u_statistics
 from steinscope.kernels.stein_kernel import KernelName, make_sample, median_distance, radial, stein_tiles
-from steinscope.randomness import make_generator
 from steinscope.results import TestResult
+from steinscope.support.checks import check_level, check_number
+from steinscope.support.randomness import make_generator
 
 __all__ = ["ksdagg_test"]
 
@@ -41,8 +42,11 @@ def ksdagg_test(
         alpha: The level.
         seed: The source of the signs.
     """
+    alpha = check_level("alpha", alpha)
+    for factor in factors:
+        check_number("factors", factor, over=0)
     sample = make_sample(x, model)
-    signs = random_signs(len(sample), draws, make_generator(seed), sample.x.dtype)
+    signs = random_signs(len(sample), draws, make_generator(seed, sample.x.device), sample.x.dtype)
     base = median_distance(sample.x)
     statistics = torch.stack(
         [u_statistics(stein_tiles(radial(kernel, base * factor), sample), signs) for factor in factors]

@@ -8,16 +8,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.errors import InputError
+from steinscope.support.checks import check_count
 
 __all__ = ["bootstrap_pvalue", "random_signs", "u_statistics"]
 
 
 def random_signs(n: int, draws: int, generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "n b"]:
     """A first column of ones, for the statistic itself, and columns of independent signs."""
-    if draws < 1:
-        raise InputError(f"draws: expected at least 1, got {draws}")
-    signs = torch.randint(2, (n, draws + 1), generator=generator, dtype=torch.int8).mul_(2).sub_(1).to(dtype)
+    check_count("draws", draws)
+    options = {"generator": generator, "dtype": torch.int8, "device": generator.device}
+    signs = torch.randint(2, (n, draws + 1), **options).mul_(2).sub_(1).to(dtype)
     signs[:, 0] = 1.0
     return signs
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steinscope.errors import InputError
 from steinscope.kernels.stein_kernel import Sample, make_sample, median_distance
-from steinscope.randomness import make_generator
 from steinscope.results import TestResult
+from steinscope.support.checks import check_count, check_level, check_number
+from steinscope.support.randomness import make_generator
 
 __all__ = ["fssd_test"]
 
@@ -43,13 +43,15 @@ def fssd_test(
         alpha: The level.
         seed: The source of split, first locations and draws.
     """
-    if not 0 < train_share < 1 or locations < 1:
-        raise InputError(f"train_share, locations: expected a share and a count, got {train_share} and {locations}")
+    alpha, train_share = check_level("alpha", alpha), check_level("train_share", train_share)
+    for name, value in (("locations", locations), ("steps", steps), ("draws", draws)):
+        check_count(name, value)
+    check_number("lr", lr, over=0)
     sample = make_sample(x, model, least=10)
-    generator = make_generator(seed)
+    generator = make_generator(seed, sample.x.device)
     scale = sample.x.std(0).clamp_min(1e-30)
     sample = Sample(sample.x / scale, sample.score * scale)
-    order = torch.randperm(len(sample), generator=generator)
+    order = torch.randperm(len(sample), generator=generator, device=generator.device)
     n_train = max(5, round(train_share * len(sample)))
     train, test = sample.rows(order[:n_train]), sample.rows(order[n_train:])
     width, sites = _optimise(train, locations, steps, lr, generator)
@@ -60,7 +62,7 @@ def fssd_test(
     # The U-statistic: all pairs of different points.
     statistic = float((n * mean.square().sum() - features.square().sum(1).mean()) / ((n - 1) * count) * n)
     weights = torch.linalg.eigvalsh(torch.cov(features.T)).clamp_min(0.0) / count
-    normals = torch.randn(draws, count, generator=generator, dtype=torch.float64)
+    normals = torch.randn(draws, count, generator=generator, dtype=torch.float64, device=generator.device)
     null = (normals.square() - 1) @ weights
     return TestResult(
         statistic,
@@ -92,11 +94,11 @@ def _optimise(
 ) -> tuple[Tensor, Tensor]:
     """Width and locations: the best width of a grid at points drawn from a fitted Gaussian, then gradient steps."""
     n, d = sample.x.shape
-    covariance = torch.cov(sample.x.T).reshape(d, d) + 1e-3 * torch.eye(d, dtype=sample.x.dtype)
-    noise = torch.randn(locations, d, generator=generator, dtype=sample.x.dtype)
+    covariance = torch.cov(sample.x.T).reshape(d, d) + 1e-3 * torch.eye(d, dtype=sample.x.dtype, device=sample.x.device)
+    noise = torch.randn(locations, d, generator=generator, dtype=sample.x.dtype, device=generator.device)
     sites = noise @ torch.linalg.cholesky(covariance).T + sample.x.mean(0)
     base = median_distance(sample.x)
-    widths = [torch.tensor(base * 2.0**k, dtype=sample.x.dtype) for k in range(-3, 4)]
+    widths = [torch.tensor(base * 2.0**k, dtype=sample.x.dtype, device=sample.x.device) for k in range(-3, 4)]
     width = max(widths, key=lambda width: float(_power(_features(sample, sites, width))))
     log_width, sites = width.log().requires_grad_(), sites.requires_grad_()
     optimiser = torch.optim.Adam([log_width, sites], lr=lr)

@@ -20,8 +20,10 @@ from steinscope.kernels.stein_kernel import (
     stein_kernel,
     stein_tiles,
 )
-from steinscope.randomness import make_generator
 from steinscope.results import TestResult
+from steinscope.support.checks import check_choice, check_level, check_number
+from steinscope.support.normal import upper_tail
+from steinscope.support.randomness import make_generator
 
 __all__ = ["KSDEstimate", "choose_bandwidth", "ksd_estimate", "ksd_test", "linear_ksd_test"]
 
@@ -52,8 +54,9 @@ def ksd_test(
         alpha: The level.
         seed: The source of signs and of the split.
     """
+    alpha = check_level("alpha", alpha)
     sample = make_sample(x, model)
-    generator = make_generator(seed)
+    generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     signs = random_signs(len(used), draws, generator, used.x.dtype)
     statistics = u_statistics(stein_tiles(radial(kernel, width), used), signs)
@@ -86,16 +89,17 @@ def linear_ksd_test(
         alpha: The level.
         seed: The source of the pairs and of the split.
     """
+    alpha = check_level("alpha", alpha)
     sample = make_sample(x, model)
-    generator = make_generator(seed)
+    generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
-    used = used.rows(torch.randperm(len(used), generator=generator))
+    used = used.rows(torch.randperm(len(used), generator=generator, device=generator.device))
     half = len(used) // 2
     pairs = pair_values(radial(kernel, width), used.rows(slice(half)), used.rows(slice(half, 2 * half))).double()
     statistic = float(math.sqrt(half) * pairs.mean() / pairs.std())
     return TestResult(
         statistic,
-        0.5 * math.erfc(statistic / math.sqrt(2)),
+        upper_tail(statistic),
         alpha,
         f"Linear KSD test, {kernel} kernel of width {width:.3g}",
         len(sample),
@@ -138,18 +142,17 @@ def ksd_estimate(
             the largest discrepancy, on a fifth of the points, which are then left out.
         seed: The source of the pairs and of the split.
     """
+    check_choice("estimator", estimator, ("quadratic", "linear"))
     sample = make_sample(x, model)
-    generator = make_generator(seed)
+    generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     phi = radial(kernel, width)
     if estimator == "linear":
-        used = used.rows(torch.randperm(len(used), generator=generator))
+        used = used.rows(torch.randperm(len(used), generator=generator, device=generator.device))
         half = len(used) // 2
         pairs = pair_values(phi, used.rows(slice(half)), used.rows(slice(half, 2 * half))).double()
         return KSDEstimate(float(pairs.mean()), float(pairs.std() / math.sqrt(half)), width)
-    if estimator != "quadratic":
-        raise InputError(f'estimator: expected "quadratic" or "linear", got {estimator!r}')
-    rows = torch.zeros(len(used), dtype=torch.float64)
+    rows = torch.zeros(len(used), dtype=torch.float64, device=used.x.device)
     for a, b, tile in stein_tiles(phi, used):
         rows[a] += tile.sum(1).double()
         if a != b:
@@ -173,12 +176,12 @@ def choose_bandwidth(
 ) -> tuple[Sample, float]:
     """The points to test with, and the bandwidth."""
     if not isinstance(bandwidth, str):
-        return sample, float(bandwidth)
+        return sample, check_number("bandwidth", bandwidth, over=0)
     if bandwidth == "median":
         return sample, median_distance(sample.x)
     if bandwidth not in ("learned", "largest"):
-        raise InputError(f'bandwidth: expected a number, "median", "learned" or "largest", got {bandwidth!r}')
-    order = torch.randperm(len(sample), generator=generator)
+        raise InputError("bandwidth", f'expected a number, "median", "learned" or "largest", got {bandwidth!r}')
+    order = torch.randperm(len(sample), generator=generator, device=generator.device)
     n_learning = max(2, round(_LEARNING_SHARE * len(sample)))
     learning, testing = sample.rows(order[:n_learning]), sample.rows(order[n_learning:])
     base = median_distance(sample.x)

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steinscope.arrays import check_rows, read_rows
 from steinscope.errors import InputError
 from steinscope.kernels.stein_kernel import median_distance
-from steinscope.randomness import make_generator
+from steinscope.points import check_rows, read_rows
 from steinscope.results import TestResult
+from steinscope.support.checks import check_choice, check_count, check_level, check_number
+from steinscope.support.randomness import make_generator
 
 __all__ = ["mmd_test"]
 
@@ -31,27 +32,29 @@ def mmd_test(
         alpha: The level.
         seed: The source of the permutations.
     """
+    alpha = check_level("alpha", alpha)
+    check_count("draws", draws)
     first, second = (
         read_rows(check_rows(rows, name), slice(None)).flatten(1) for rows, name in ((x, "x"), (samples, "samples"))
     )
     if first.shape[1] != second.shape[1]:
-        raise InputError(f"samples: expected {first.shape[1]} coordinates, as x has, got {second.shape[1]}")
+        raise InputError("samples", f"expected {first.shape[1]} coordinates, as x has, got {second.shape[1]}")
     if min(len(first), len(second)) < 2:
-        raise InputError("samples: x and samples need at least 2 rows each")
+        raise InputError("samples", "x and samples need at least 2 rows each")
     pooled = torch.cat([first, second.to(first)])
     pooled = pooled - pooled.mean(0)
-    generator = make_generator(seed)
+    generator = make_generator(seed, pooled.device)
     # Shuffled before the median is taken, so that both samples have their share in it.
     if isinstance(bandwidth, str):
-        if bandwidth != "median":
-            raise InputError(f'bandwidth: expected a number or "median", got {bandwidth!r}')
-        bandwidth = median_distance(pooled[torch.randperm(len(pooled), generator=generator)])
+        check_choice("bandwidth", bandwidth, ("median",))
+        bandwidth = median_distance(pooled[torch.randperm(len(pooled), generator=generator, device=pooled.device)])
+    bandwidth = check_number("bandwidth", bandwidth, over=0)
     n, total = len(first), len(pooled)
-    members = torch.zeros(total, draws + 1, dtype=pooled.dtype)
+    members = torch.zeros(total, draws + 1, dtype=pooled.dtype, device=pooled.device)
     members[:n, 0] = 1.0
     for column in range(1, draws + 1):
-        members[torch.randperm(total, generator=generator)[:n], column] = 1.0
-    statistics = _mmd(pooled, members, n, 0.5 / float(bandwidth) ** 2)
+        members[torch.randperm(total, generator=generator, device=pooled.device)[:n], column] = 1.0
+    statistics = _mmd(pooled, members, n, 0.5 / bandwidth**2)
     return TestResult(
         float(statistics[0]),
         float((statistics >= statistics[0]).double().mean()),
@@ -65,7 +68,7 @@ def mmd_test(
 def _mmd(pooled: Tensor, members: Tensor, n: int, rate: float) -> Tensor:
     """The unbiased MMD² for each column of memberships, the kernel matrix taken in tiles of rows."""
     m = len(pooled) - n
-    within = torch.zeros(members.shape[1], dtype=torch.float64)
+    within = torch.zeros(members.shape[1], dtype=torch.float64, device=members.device)
     between, everything = torch.zeros_like(within), 0.0
     squares = pooled.square().sum(1)
     for start in range(0, len(pooled), _TILE_ROWS):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from steinscope.errors import InputError
 from steinscope.estimation import make_points
+from steinscope.support.checks import check_choice, check_number
 
 __all__ = ["KernelName", "Sample", "make_sample", "median_distance", "radial", "stein_kernel", "stein_tiles"]
 
@@ -45,7 +46,7 @@ def make_sample(x: Any, model: Any, least: int = 4) -> Sample:
     """Checked points and scores. Points are centred, which no Stein kernel sees and which keeps distances exact."""
     points = make_points(x, model)
     if len(points) < least:
-        raise InputError(f"x: {len(points)} rows are too few for this test, which needs {least}")
+        raise InputError("x", f"{len(points)} rows are too few for this test, which needs {least}")
     rows, score = points.take(slice(None))
     flat = rows.reshape(len(rows), -1)
     return Sample(flat - flat.mean(0), score.reshape(len(score), -1))
@@ -53,8 +54,8 @@ def make_sample(x: Any, model: Any, least: int = 4) -> Sample:
 
 def radial(kernel: KernelName, bandwidth: float) -> Radial:
     """φ with its first two derivatives, as a function of the squared distance."""
-    if not bandwidth > 0:
-        raise InputError(f"bandwidth: expected a positive number, got {bandwidth}")
+    check_number("bandwidth", bandwidth, over=0)
+    check_choice("kernel", kernel, ("gaussian", "imq"))
     if kernel == "gaussian":
         rate = 0.5 / bandwidth**2
 
@@ -63,17 +64,15 @@ def radial(kernel: KernelName, bandwidth: float) -> Radial:
             return value, -rate * value, rate**2 * value
 
         return gaussian
-    if kernel == "imq":
-        rate = 1.0 / bandwidth**2
+    rate = 1.0 / bandwidth**2
 
-        def inverse_multiquadric(squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            base = 1 + rate * squared
-            value = base.rsqrt()
-            first = value / base * (-0.5 * rate)
-            return value, first, first / base * (-1.5 * rate)
+    def inverse_multiquadric(squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        base = 1 + rate * squared
+        value = base.rsqrt()
+        first = value / base * (-0.5 * rate)
+        return value, first, first / base * (-1.5 * rate)
 
-        return inverse_multiquadric
-    raise InputError(f'kernel: expected "gaussian" or "imq", got {kernel!r}')
+    return inverse_multiquadric
 
 
 def stein_kernel(phi: Radial, a: Sample, b: Sample) -> Float[Tensor, "n m"]:

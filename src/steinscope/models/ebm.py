@@ -11,16 +11,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steinscope.activations import swish_with_derivative, swish_with_tangent
 from steinscope.densities import differentiable_score
 from steinscope.errors import InputError
-from steinscope.features import AnyFeatures, FeatureMap
-from steinscope.layers import linear_layers
-from steinscope.randomness import Seed, make_generator
+from steinscope.maps.activations import swish_with_derivative, swish_with_tangent
+from steinscope.maps.features import AnyFeatures, FeatureMap
+from steinscope.maps.layers import linear_layers
+from steinscope.shapes import Points
+from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["EBM", "HiddenFeatures", "Perceptron"]
-
-Points = Float[Tensor, "n *shape"]
 
 
 class Perceptron(nn.Module):
@@ -36,7 +35,9 @@ class Perceptron(nn.Module):
     def __init__(self, dim: int, width: int = 300, depth: int = 2, *, seed: Seed = 0) -> None:
         super().__init__()
         if min(dim, width, depth) < 1:
-            raise InputError(f"Perceptron: expected dim, width and depth of at least 1, got {dim}, {width} and {depth}")
+            raise InputError(
+                "Perceptron", f"expected dim, width and depth of at least 1, got {dim}, {width} and {depth}"
+            )
         self.layers = linear_layers([dim, *[width] * depth, 1], make_generator(seed))
 
     def hidden(self, x: Points) -> Float[Tensor, "n k"]:
@@ -101,15 +102,15 @@ class EBM(nn.Module):
     def __init__(self, net: nn.Module, dim: int | Sequence[int], *, mean: Any = 0.0, std: Any = 1.0) -> None:
         super().__init__()
         if not isinstance(net, nn.Module):
-            raise InputError(f"net: expected a torch.nn.Module from points to energies, got {type(net).__name__}")
+            raise InputError("net", f"expected a torch.nn.Module from points to energies, got {type(net).__name__}")
         self.shape = (dim,) if isinstance(dim, int) else tuple(dim)
         self.dim = math.prod(self.shape)
         if self.dim < 1:
-            raise InputError(f"dim: expected at least 1 coordinate, got {dim}")
+            raise InputError("dim", f"expected at least 1 coordinate, got {dim}")
         self.net = net
         mean, std = (torch.as_tensor(part, dtype=torch.get_default_dtype()).detach() for part in (mean, std))
         if not bool((std > 0).all()):
-            raise InputError("std: expected positive numbers")
+            raise InputError("std", "expected positive numbers")
         self.mean = nn.Parameter(mean.expand(self.shape).flatten().clone())
         self.log_std = nn.Parameter(std.log().expand(self.shape).flatten().clone())
 
@@ -132,7 +133,7 @@ class EBM(nn.Module):
         """E(x) at each point, without the Gaussian."""
         energy = self.net(x)
         if energy.numel() != len(x):
-            raise InputError(f"net: expected {len(x)} energies, shape (n,) or (n, 1), got {tuple(energy.shape)}")
+            raise InputError("net", f"expected {len(x)} energies, shape (n,) or (n, 1), got {tuple(energy.shape)}")
         return energy.reshape(len(x))
 
     def log_prob(self, x: Points) -> Float[Tensor, " n"]:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steinscope.errors import InputError
-from steinscope.randomness import Seed, make_generator
+from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Gaussian"]
 
@@ -33,22 +33,22 @@ class Gaussian(nn.Module):
         super().__init__()
         mean = _as_tensor(mean, "mean")
         if mean.ndim != 1 or len(mean) == 0:
-            raise InputError(f"mean: expected a vector of d numbers, got shape {tuple(mean.shape)}")
+            raise InputError("mean", f"expected a vector of d numbers, got shape {tuple(mean.shape)}")
         if covariance is not None and std is not None:
-            raise InputError("std: give either covariance or std, got both")
+            raise InputError("std", "give either covariance or std, got both")
         if covariance is None:
             scale = _as_tensor(1.0 if std is None else std, "std").to(mean)
             if scale.shape not in ((), mean.shape) or not bool((scale > 0).all()):
-                raise InputError(f"std: expected one positive number or {len(mean)} of them, got {std}")
+                raise InputError("std", f"expected one positive number or {len(mean)} of them, got {std}")
             cholesky = torch.diag(scale.expand(len(mean)))
         else:
             covariance = _as_tensor(covariance, "covariance").to(mean)
             if covariance.shape != (len(mean), len(mean)):
                 expected = (len(mean), len(mean))
-                raise InputError(f"covariance: expected shape {expected}, got {tuple(covariance.shape)}")
+                raise InputError("covariance", f"expected shape {expected}, got {tuple(covariance.shape)}")
             cholesky, info = torch.linalg.cholesky_ex(covariance)
             if int(info) or not torch.allclose(covariance, covariance.T, rtol=1e-4, atol=1e-6):
-                raise InputError("covariance: expected a symmetric positive definite matrix, and it is not")
+                raise InputError("covariance", "expected a symmetric positive definite matrix, and it is not")
         self.mean = nn.Parameter(mean.clone())
         self.cholesky = nn.Parameter(cholesky.clone())
 
@@ -82,5 +82,5 @@ def _as_tensor(value: Any, name: str) -> Tensor:
     tensor = torch.as_tensor(value).detach()
     tensor = tensor if tensor.is_floating_point() else tensor.float()
     if not bool(tensor.isfinite().all()):
-        raise InputError(f"{name}: expected finite numbers, got {value}")
+        raise InputError(name, f"expected finite numbers, got {value}")
     return tensor

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
-from steinscope.randomness import Seed, make_generator
+from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Glow"]
 
@@ -51,10 +51,10 @@ class Glow(nn.Module):
         super().__init__()
         self.shape = tuple(shape)
         if len(self.shape) not in (2, 3) or min(self.shape) < 1:
-            raise InputError(f"shape: expected channels, height and width, got {self.shape}")
+            raise InputError("shape", f"expected channels, height and width, got {self.shape}")
         if not squeezes or min(blocks, channels) < 1:
             raise InputError(
-                f"Glow: expected at least one stage, block and channel, got {squeezes}, {blocks}, {channels}"
+                "Glow", f"expected at least one stage, block and channel, got {squeezes}, {blocks}, {channels}"
             )
         generator = make_generator(seed)
         depth, height, width = self.shape if len(self.shape) == 3 else (1, *self.shape)
@@ -65,10 +65,10 @@ class Glow(nn.Module):
         for number, squeeze in enumerate(squeezes, start=1):
             if squeeze:
                 if height % 2 or width % 2:
-                    raise InputError(f"squeezes: stage {number} cannot squeeze {height} × {width} pixels")
+                    raise InputError("squeezes", f"stage {number} cannot squeeze {height} × {width} pixels")
                 depth, height, width = 4 * depth, height // 2, width // 2
             if depth % 2:
-                raise InputError(f"squeezes: stage {number} has {depth} channels, and coupling needs an even number")
+                raise InputError("squeezes", f"stage {number} has {depth} channels, and coupling needs an even number")
             self.stages.append(nn.ModuleList(_Block(depth, channels, generator) for _ in range(blocks)))
             if number < len(squeezes):
                 depth //= 2
@@ -131,7 +131,7 @@ class Glow(nn.Module):
 
     def _as_images(self, x: Tensor) -> Images:
         if math.prod(x.shape[1:]) != math.prod(self.shape):
-            raise InputError(f"x: expected images of shape {self.shape}, got {tuple(x.shape[1:])}")
+            raise InputError("x", f"expected images of shape {self.shape}, got {tuple(x.shape[1:])}")
         return x.reshape(-1, *self.image_shape).contiguous(memory_format=torch.channels_last)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
-from steinscope.randomness import Seed, make_generator
+from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["ICA", "UnnormalisedICA"]
 
@@ -39,14 +39,14 @@ class ICA(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
-            raise InputError(f"dim: expected a whole number of at least 1, got {dim!r}")
+            raise InputError("dim", f"expected a whole number of at least 1, got {dim!r}")
         weights = _random_unmixing(dim, seed) if weights is None else torch.as_tensor(weights).detach().clone()
         if weights.shape != (dim, dim):
-            raise InputError(f"weights: expected a matrix of shape {(dim, dim)}, got {tuple(weights.shape)}")
+            raise InputError("weights", f"expected a matrix of shape {(dim, dim)}, got {tuple(weights.shape)}")
         if source not in ("logistic", "laplace"):
-            raise InputError(f'source: expected "logistic" or "laplace", got {source!r}')
+            raise InputError("source", f'expected "logistic" or "laplace", got {source!r}')
         if not smoothing > 0:
-            raise InputError(f"smoothing: expected a positive number, got {smoothing}")
+            raise InputError("smoothing", f"expected a positive number, got {smoothing}")
         self.weights = nn.Parameter(weights)
         self.source, self.smoothing = source, smoothing
         # The normaliser of the smoothed Laplace density is 2 ε K₁(ε), with K₁ a modified Bessel function.

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
-from steinscope.features import FeatureMap
-from steinscope.randomness import Seed, make_generator, normal_rows, uniform_rows
+from steinscope.maps.features import FeatureMap
+from steinscope.support.randomness import Seed, make_generator, normal_rows, uniform_rows
 
 __all__ = ["RBM", "TanhFeatures"]
 
@@ -37,8 +37,9 @@ class RBM(nn.Module):
         weights, visible, hidden = (torch.as_tensor(part).detach().clone() for part in (weights, visible, hidden))
         if weights.ndim != 2 or visible.shape != weights.shape[:1] or hidden.shape != weights.shape[1:]:
             raise InputError(
-                "RBM: expected weights (d, h), visible (d) and hidden (h), "
-                f"got {tuple(weights.shape)}, {tuple(visible.shape)} and {tuple(hidden.shape)}"
+                "RBM",
+                "expected weights (d, h), visible (d) and hidden (h), "
+                f"got {tuple(weights.shape)}, {tuple(visible.shape)} and {tuple(hidden.shape)}",
             )
         self.weights, self.visible, self.hidden = (nn.Parameter(part) for part in (weights, visible, hidden))
 
@@ -97,7 +98,7 @@ class RBM(nn.Module):
         """All hidden states, and the log of p(h) times the normalising constant, in float64."""
         count = len(self.hidden)
         if count > MOST_ENUMERATED:
-            raise InputError(f"RBM: {count} hidden units are too many to enumerate, at most {MOST_ENUMERATED}")
+            raise InputError("RBM", f"{count} hidden units are too many to enumerate, at most {MOST_ENUMERATED}")
         numbers = torch.arange(2**count, device=self.weights.device)
         states = ((numbers[:, None] >> torch.arange(count, device=numbers.device)) & 1).double() * 2 - 1
         means = self.visible.double() + 0.5 * states @ self.weights.double().T

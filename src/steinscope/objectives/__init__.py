@@ -1,1 +1,5 @@
-"""Ways to fit and to judge unnormalised models other than the learned Stein discrepancy."""
+"""Ways to train and to judge unnormalised models: the learned Stein discrepancy, and what it is compared with."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.errors import InputError
-from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliaryLoss
-from steinscope.randomness import normal_rows
-from steinscope.samplers import TemperedSGLD
+from steinscope.objectives.base import TrainingObjective
+from steinscope.samplers.langevin import TemperedSGLD
+from steinscope.shapes import Points, Scalar
+from steinscope.support.checks import check_choice, check_count, check_number
+from steinscope.support.randomness import normal_rows
 
 __all__ = ["ContrastiveDivergence", "GridLikelihood", "MaximumLikelihood", "grid_log_normaliser"]
 
 
-class MaximumLikelihood(WithoutAuxiliaryLoss):
+class MaximumLikelihood(TrainingObjective):
     """Minus the mean log-density. Only for models whose `log_prob` is normalised: nothing can check that."""
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
@@ -24,7 +26,7 @@ class MaximumLikelihood(WithoutAuxiliaryLoss):
         return -model.log_prob(x).mean()
 
 
-class GridLikelihood(WithoutAuxiliaryLoss):
+class GridLikelihood(TrainingObjective):
     """Maximum likelihood in two dimensions, with the normaliser summed over a grid.
 
     The grid is shifted at random at each step, so that its sum is an unbiased estimate of the normaliser.
@@ -37,7 +39,9 @@ class GridLikelihood(WithoutAuxiliaryLoss):
 
     def __init__(self, low: float = -6.0, high: float = 6.0, size: int = 80) -> None:
         if not low < high or size < 2:
-            raise InputError(f"GridLikelihood: expected low < high and at least 2 cells, got {low}, {high} and {size}")
+            raise InputError(
+                "GridLikelihood", f"expected low < high and at least 2 cells, got {low}, {high} and {size}"
+            )
         self.low, self.high, self.size = low, high, size
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
@@ -76,7 +80,7 @@ def grid_log_normaliser(
     return values.logsumexp(0) + 2 * math.log(width)
 
 
-class ContrastiveDivergence(WithoutAuxiliaryLoss):
+class ContrastiveDivergence(TrainingObjective):
     """The gradient of the likelihood with the model's samples from a short Markov chain.
 
     The chain is `TemperedSGLD`: x + ε s(x) + σ noise. Started at the data it is contrastive divergence; started
@@ -100,15 +104,18 @@ class ContrastiveDivergence(WithoutAuxiliaryLoss):
         start: Literal["data", "noise", "persistent"] = "data",
         chains: int = 1024,
     ) -> None:
-        if steps < 1:
-            raise InputError(f"steps: expected at least 1, got {steps}")
-        if not epsilon > 0:
-            raise InputError(f"epsilon: expected a positive number, got {epsilon}")
-        if start not in ("data", "noise", "persistent"):
-            raise InputError(f'start: expected "data", "noise" or "persistent", got {start!r}')
+        check_count("steps", steps)
+        check_number("epsilon", epsilon, over=0)
+        check_choice("start", start, ("data", "noise", "persistent"))
+        check_count("chains", chains)
         self.steps, self.epsilon, self.start, self.chains = steps, epsilon, start, chains
         self.sigma = math.sqrt(2 * epsilon) if sigma is None else sigma
         self.auxiliary: nn.Module | None = None
+
+    @property
+    def unshareable(self) -> str:
+        """Persistent chains belong to one process."""
+        return "persistent chains cannot be shared by several processes" if self.start == "persistent" else ""
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Keep the data's mean and scale, and start the persistent chains."""

@@ -8,15 +8,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from steinscope.errors import InputError
 from steinscope.models.gaussian import Gaussian
-from steinscope.objectives.objective import Points, Scalar, WithoutAuxiliaryLoss
-from steinscope.randomness import normal_rows
+from steinscope.objectives.base import TrainingObjective
+from steinscope.shapes import Points, Scalar
+from steinscope.support.checks import check_count, check_number
+from steinscope.support.randomness import normal_rows
 
 __all__ = ["ConditionalNoiseContrast", "NoiseContrast"]
 
 
-class NoiseContrast(WithoutAuxiliaryLoss):
+class NoiseContrast(TrainingObjective):
     r"""Tell data from noise by $\log q(x) - c - \log p_{noise}(x)$, with c the learned log-normaliser.
 
     The noise is a Gaussian with the data's mean and covariance.
@@ -26,8 +27,7 @@ class NoiseContrast(WithoutAuxiliaryLoss):
     """
 
     def __init__(self, ratio: int = 1) -> None:
-        if ratio < 1:
-            raise InputError(f"ratio: expected at least 1, got {ratio}")
+        check_count("ratio", ratio)
         self.ratio = ratio
         self.auxiliary: nn.Module | None = None
 
@@ -71,7 +71,7 @@ class _Noise(nn.Module):
         return noise.view(like.shape)
 
 
-class ConditionalNoiseContrast(WithoutAuxiliaryLoss):
+class ConditionalNoiseContrast(TrainingObjective):
     r"""Tell each point from itself with noise added, by $\log q(x) - \log q(x + \sigma\varepsilon)$.
 
     Arguments:
@@ -80,10 +80,8 @@ class ConditionalNoiseContrast(WithoutAuxiliaryLoss):
     """
 
     def __init__(self, sigma: float = 1.0, ratio: int = 1) -> None:
-        if not sigma > 0:
-            raise InputError(f"sigma: expected a positive number, got {sigma}")
-        if ratio < 1:
-            raise InputError(f"ratio: expected at least 1, got {ratio}")
+        check_number("sigma", sigma, over=0)
+        check_count("ratio", ratio)
         self.sigma, self.ratio = sigma, ratio
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:

@@ -43,7 +43,7 @@ def interval_chart(
     height = _TOP + _ROW * len(labels) + _BOTTOM
     start, stop = _range(np.concatenate([low, high, [0.0]]))
     scale = _Scale(start, stop, left, WIDTH - _RIGHT)
-    parts = [_vertical_axis(scale, height - _BOTTOM, axis)]
+    parts = [_horizontal_axis(scale, height - _BOTTOM, axis)]
     parts.append(_line(scale(0.0), _TOP, scale(0.0), height - _BOTTOM, "zero"))
     for row, label in enumerate(labels):
         y = _TOP + _ROW * (row + 0.5)
@@ -168,7 +168,7 @@ class _Frame:
         self.horizontal = _Scale(*x, self.left, WIDTH - _RIGHT)
 
     def axes(self, x_axis: str, y_axis: str) -> Markup:
-        parts = [_vertical_axis(self.horizontal, self.height - _BOTTOM, x_axis)]
+        parts = [_horizontal_axis(self.horizontal, self.height - _BOTTOM, x_axis)]
         for tick in self.vertical.ticks():
             y = self.vertical(tick)
             parts.append(_line(self.left - 4, y, self.left, y, "tick"))
@@ -187,7 +187,7 @@ class _Frame:
         return Markup("").join(parts)
 
 
-def _vertical_axis(scale: _Scale, y: float, name: str) -> Markup:
+def _horizontal_axis(scale: _Scale, y: float, name: str) -> Markup:
     """The line, ticks and name below a chart."""
     parts = [_line(scale.first, y, scale.last, y, "axis")]
     for tick in scale.ticks():

@@ -14,10 +14,10 @@ from steinscope.report.charts import interval_chart, number
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
 from steinscope.results import TestResult, one_for_each_pair
+from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_ranking"]
 
-_NORMAL_95 = 1.959963984540054
 _MOST_PAIRS = 12
 _CERTAIN = 0.95
 _MOST_EXPLAINED = 10
@@ -43,7 +43,7 @@ def report_ranking(
     """
     if models is not None and (points is None or points.ndim != 2 or points.shape[1] != 2):
         came = "none" if points is None else f"an array of shape {points.shape}"
-        raise InputError(f"points: densities of models are drawn below points (n, 2), got {came}")
+        raise InputError("points", f"densities of models are drawn below points (n, 2), got {came}")
     first = next(iter(ranking.estimates.values()))
     facts = [
         ("Points", data),
@@ -121,7 +121,7 @@ def _table(ranking: Ranking) -> Table:
 
 
 def _discrepancies(ranking: Ranking) -> Markup:
-    half = _NORMAL_95 * ranking.stderr
+    half = normal_quantile(0.975) * ranking.stderr
     description = ", ".join(
         f"{name} {number(value, 3)}" for name, value in zip(ranking.names[:3], ranking.values, strict=False)
     )

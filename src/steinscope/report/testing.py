@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from steinscope.explanation import Explanation
+from steinscope.registries import CRITICS
 from steinscope.report.charts import field_chart, interval_chart, line_chart, number
 from steinscope.report.page import Cell, Table, render
 from steinscope.results import TestResult, one_for_each_pair
@@ -18,14 +19,6 @@ _CHART_COORDINATES = 15
 _TABLE_COORDINATES = 200
 _POINT_COORDINATES = 4
 _GRID = 13
-_LOOKS_AT = {
-    "mean": "wrong means",
-    "linear": "wrong means and covariances",
-    "sparse": "wrong margins, scales and pairs",
-    "features": "smooth misfit in any direction",
-    "mlp": "what is left, by a network",
-    "model": "misfit in the model's own features",
-}
 
 
 def report_test(result: TestResult, explanation: Explanation | None = None, *, data: str = "", model: str = "") -> str:
@@ -89,10 +82,13 @@ def _sentence(result: TestResult) -> str:
 
 def _critics_table(result: TestResult) -> Table:
     rows = [
-        [critic.name, _LOOKS_AT.get(critic.name, "a critic of your own"), Cell.of(critic.z), Cell.of(critic.pvalue, 3)]
-        for critic in result.critics
+        [critic.name, _looks_at(critic.name), Cell.of(critic.z), Cell.of(critic.pvalue, 3)] for critic in result.critics
     ]
     return Table("Critics", ("Critic", "Looks at", "z-score", "p-value on its own"), rows, frozenset({0, 1}))
+
+
+def _looks_at(critic: str) -> str:
+    return CRITICS[critic].text if critic in CRITICS else "a critic of your own"
 
 
 def _blocks_table(result: TestResult) -> Table:

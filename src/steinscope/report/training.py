@@ -8,20 +8,14 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from steinscope.objectives.stein import LearnedStein
 from steinscope.report.charts import line_chart, number, scatter_chart
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
-from steinscope.training import TrainResult
+from steinscope.training.driver import TrainResult
 
 __all__ = ["report_training"]
 
 _TABLE_COORDINATES = 200
-_STEIN_HINT = (
-    "The model's loss is the mean of its score times the critic, the part of the discrepancy that the model can "
-    "change. The auxiliary loss is the critic's, minus the penalised discrepancy: it falls while the critic learns, "
-    "and rises towards zero as the model comes to fit. If it keeps falling, the model outruns its critic."
-)
 _DENSITY_TITLE = "The model's density, which need not be normalised, below points of the data"
 
 
@@ -61,7 +55,7 @@ def report_training(
         sentence=f"The model was trained{f' on {data}' if data else ''} by {result.state.settings['objective']}{loss}.",
         facts=[(name, _setting(value)) for name, value in listed.items() if value is not None],
         curves=curves,
-        hint=_STEIN_HINT if isinstance(result.objective, LearnedStein) else "",
+        hint=result.objective.loss_meaning,
         density=model_density(model, flat, _DENSITY_TITLE) if has_density and flat is not None else "",
         samples=_samples(flat, drawn) if flat is not None and drawn is not None else "",
         table=_moments(flat, drawn) if flat is not None and drawn is not None else None,

@@ -1,0 +1,103 @@
+"""`steinscope compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from steinscope.commands.inputs import Flag, SeedOption, load_model, named, read_points, read_scores
+from steinscope.commands.options import given_options, optional
+from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
+from steinscope.errors import InputError
+from steinscope.settings import FitSettings
+
+__all__ = ["compare"]
+
+FitOptions = optional(
+    FitSettings,
+    kinds={"select": Literal["objective", "mu-sigma", "power", "mean"]},
+    texts={
+        "select": "How validation points choose among the critics along the way: by the penalised mean, by mean minus "
+        "standard deviation of the Stein values (the paper's rule), by their ratio, or by the mean alone.",
+        "patience": "Stop after so many validations without a better one.",
+    },
+)
+NOTHING_GIVEN = FitOptions()
+
+
+def compare(
+    x: str,
+    /,
+    *,
+    score: list[str] | None = None,
+    model: list[str] | None = None,
+    folds: int = 5,
+    l2: Annotated[float, Parameter(name="--l2")] = 0.5,
+    fit: Annotated[FitOptions, Parameter(name="*")] = NOTHING_GIVEN,  # pyright: ignore[reportInvalidTypeForm]
+    seed: SeedOption = 0,
+    json: Flag = False,
+    csv: Path | None = None,
+    report: Path | None = None,
+    quiet: Flag = False,
+) -> None:
+    """Rank models by their learned Stein discrepancy to the points, the best first.
+
+    Examples:
+
+        steinscope compare points.npy --score a=scores_a.npy --score b=scores_b.npy
+
+        steinscope compare points.npy --model moons=runs/moons --model mymodels:gaussian --report report.html
+
+    Parameters
+    ----------
+    x
+        The points: a .npy, .npz, .csv or .parquet file, one point in each row.
+    score
+        NAME=FILE: a file with a model's score at each point. Without NAME= the name is that of the file. Repeat it.
+    model
+        NAME=MODEL: a model as package.module:object, or the directory of a run of steinscope train. Repeat it.
+    folds
+        Hold out one of so many parts at a time; 0 for one split of 80, 10 and 10%.
+    l2
+        The penalty λ of the critics.
+    seed
+        The source of all that is random.
+    json
+        Print JSON and nothing else.
+    csv
+        Write the table to this .csv file.
+    report
+        Write a report to this .html file.
+    quiet
+        Print nothing but errors, and JSON if it is asked for.
+    """
+    check_output(csv, "csv", ".csv")
+    check_output(report, "report", ".html")
+    scores, models = named("score", score or ()), named("model", model or ())
+    for name in scores:
+        if name in models:
+            raise InputError("model", f"two models are named {name!r}; give names as NAME=SOURCE")
+    if not scores and not models:
+        raise InputError("score, model", "give at least one model, as --score NAME=FILE or --model NAME=MODEL")
+    points = read_points(x)
+    candidates: dict[str, Any] = {name: read_scores(source, points, f"score {name}") for name, source in scores.items()}
+    candidates |= {name: load_model(source, points, f"model {name}") for name, source in models.items()}
+    from steinscope.comparison import compare as rank
+
+    settings = FitSettings(**given_options(fit))
+    ranking = rank(candidates, points, folds=folds or None, l2=l2, settings=settings, seed=seed, progress=not quiet)
+    if csv is not None:
+        write_csv(csv, ranking.rows(), "csv")
+    if report is not None:
+        from steinscope.report import report_ranking
+
+        write_output(report, report_ranking(ranking, data=x), "report")
+    if json:
+        print(json_text(ranking.to_dict()))
+    elif not quiet:
+        print(ranking)
+        for path, what in ((csv, "table"), (report, "report")):
+            if path is not None:
+                print(f"{what}: {path}")

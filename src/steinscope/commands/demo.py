@@ -1,0 +1,34 @@
+"""`steinscope demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steinscope.commands.outputs import check_directory
+
+__all__ = ["demo"]
+
+
+def demo(*, out: Path = Path("results/demo"), points: int = 6000, steps: int = 1500) -> None:
+    """Train an energy-based model, rank it among others, test each, and write a report; about a minute.
+
+    Examples:
+
+        steinscope demo
+
+        steinscope demo --steps 500 --out results/short
+
+    Parameters
+    ----------
+    out
+        The directory for the report, the figure, and the arrays to go on with.
+    points
+        How many points; a third of them are held out to rank and test the models.
+    steps
+        How many steps to train for.
+    """
+    check_directory(out, "out")
+    from steinscope.experiments.moons import run_demo
+
+    for line in run_demo(out, points=points, steps=steps):
+        print(line, flush=True)

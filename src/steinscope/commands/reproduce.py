@@ -1,0 +1,81 @@
+"""`steinscope reproduce`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from steinscope.commands.inputs import Flag
+from steinscope.commands.outputs import check_directory
+from steinscope.errors import InputError
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    name: str | None = None,
+    /,
+    *,
+    scale: Literal["smoke", "quick", "paper"] = "quick",
+    out: Path | None = None,
+    set_: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    jobs: int | None = None,
+    list_: Flag = False,
+) -> None:
+    """Run an experiment of the paper. A run that was stopped resumes where it was.
+
+    Examples:
+
+        steinscope reproduce --list
+
+        steinscope reproduce gaussian --scale quick
+
+        steinscope reproduce gof --scale paper --set 'shapes=[[50,40]]' --out results/gof-50-40
+
+    Parameters
+    ----------
+    name
+        The experiment; see --list.
+    scale
+        smoke for seconds, quick for minutes, paper for the paper's own size.
+    out
+        The directory for figures, tables and finished trials; by default results/NAME-SCALE.
+    set_
+        Replace a setting of the scale, as KEY=VALUE with VALUE in JSON, such as --set repetitions=10. May be repeated.
+    jobs
+        How many trials run at once; by default as many as there are processors.
+    list_
+        List the experiments.
+    """
+    from steinscope.experiments.runner import EXPERIMENTS
+    from steinscope.experiments.runner import reproduce as run
+
+    if list_:
+        width = max(map(len, EXPERIMENTS))
+        print("\n".join(f"{key:<{width}}  {text}" for key, text in EXPERIMENTS.items()))
+        return
+    if name is None:
+        raise InputError("name", f"expected one of {', '.join(EXPERIMENTS)}, got none")
+    check_directory(out, "out")
+    try:
+        lines = run(name, scale, out, options=_read_settings(set_), jobs=jobs)
+    except InputError as error:
+        # What the library calls options is --set here.
+        raise error.renamed("--set") if error.argument == "options" else error from None
+    print("\n".join(lines))
+
+
+def _read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
+    options = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError("--set", f"expected KEY=VALUE with VALUE in JSON, such as dims=[50], got {assignment!r}")
+    return options

@@ -1,0 +1,157 @@
+"""`steinscope test`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from steinscope.commands.inputs import Flag, SeedOption, load_model, read_points, read_scores
+from steinscope.commands.outputs import check_output, json_text, write_output
+from steinscope.errors import InputError
+from steinscope.registries import CRITICS, KERNEL_TESTS
+
+__all__ = ["test"]
+
+LEARNED = "learned"
+_METHODS = f"The learned Stein test, {LEARNED}, or a kernel test: {KERNEL_TESTS.listed()}."
+_CRITICS = (
+    f"Of the learned test: what looks for misfit. One of {CRITICS.listed()}; repeat it for several. "
+    "By default all that apply."
+)
+
+
+def test(
+    x: str,
+    /,
+    *,
+    score: str | None = None,
+    model: str | None = None,
+    samples: str | None = None,
+    method: Annotated[str, Parameter(help=_METHODS)] = LEARNED,
+    scheme: Literal["prequential", "split"] | None = None,
+    critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
+    blocks: int | None = None,
+    repeats: int | None = None,
+    alpha: float = 0.05,
+    seed: SeedOption = 0,
+    explain: Flag = False,
+    json: Flag = False,
+    report: Path | None = None,
+    fail_on_reject: Flag = False,
+    quiet: Flag = False,
+) -> int:
+    """Test whether points come from a model.
+
+    The model is given by its scores at the points, which are the gradients of its log-density, or by itself.
+    The exit status is 0 whatever the outcome, unless --fail-on-reject is given, and 2 for input that cannot be used.
+
+    Examples:
+
+        steinscope test points.npy --score scores.npy
+
+        steinscope test points.csv --model mymodels:posterior --report report.html
+
+        steinscope test points.npy --model runs/moons --method ksd --json
+
+    Parameters
+    ----------
+    x
+        The points: a .npy, .npz, .csv or .parquet file, one point in each row. Of an .npz file with several arrays
+        choose one as FILE.npz:NAME.
+    score
+        A file with the model's score at each point, of the same shape.
+    model
+        The model as package.module:object, where the current directory is looked in, too, or the directory of a run
+        of steinscope train.
+    samples
+        A file with samples of the model, for a test that compares with them.
+    scheme
+        Of the learned test: prequential blocks (the default), or the paper's split.
+    blocks
+        Of the learned test: into how many blocks the points are divided (10 by default).
+    repeats
+        Of the learned test: test in so many random orders (1 by default).
+    alpha
+        The level.
+    seed
+        The source of all that is random.
+    explain
+        Say which coordinates and points the misfit comes from.
+    json
+        Print JSON and nothing else.
+    report
+        Write a report to this .html file.
+    fail_on_reject
+        Exit with status 1 if the model is rejected.
+    quiet
+        Print nothing but errors, and JSON if it is asked for.
+    """
+    check_output(report, "report", ".html")
+    if method not in (LEARNED, *KERNEL_TESTS):
+        raise InputError("method", f"expected one of {', '.join((LEARNED, *KERNEL_TESTS))}, got {method!r}")
+    _check_method(method, scheme=scheme, critics=critics, blocks=blocks, repeats=repeats)
+    _check_sources(method, score, model, samples)
+    if explain and method != LEARNED:
+        raise InputError("explain", f"only a learned test has a critic to explain, got --method {method}")
+    points = read_points(x)
+    if samples is not None:
+        target: Any = read_points(samples, "samples")
+    elif score is not None:
+        from steinscope.points import check_rows
+
+        target = read_scores(score, points, "score")
+        check_rows(target, "score")
+    else:
+        target = load_model(str(model), points)
+    options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats}
+    result = _run_test(points, target, method, alpha=alpha, seed=seed, progress=not quiet, **options)
+    explanation = result.explain() if method == LEARNED and (explain or report is not None) else None
+    if report is not None:
+        from steinscope.report import report_test
+
+        source = samples or score or model or ""
+        write_output(report, report_test(result, explanation, data=x, model=source), "report")
+    if json:
+        extra = {"explanation": explanation.to_dict()} if explain and explanation is not None else {}
+        print(json_text({**result.to_dict(), **extra}))
+    elif not quiet:
+        print(result)
+        if explain:
+            print(f"\n{explanation}")
+        if report is not None:
+            print(f"report: {report}")
+    return int(fail_on_reject and result.rejected)
+
+
+def _check_method(method: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value is not None and method != LEARNED:
+            raise InputError(name, f"this is an option of --method learned, got --method {method}")
+
+
+def _check_sources(method: str, score: str | None, model: str | None, samples: str | None) -> None:
+    if method in KERNEL_TESTS and KERNEL_TESTS[method].against == "samples":
+        if samples is None or score is not None or model is not None:
+            raise InputError("samples", f"--method {method} compares with samples of the model: give --samples alone")
+        return
+    if samples is not None:
+        which = ", ".join(name for name, entry in KERNEL_TESTS.items() if entry.against == "samples")
+        raise InputError("samples", f"only --method {which} takes samples, got --method {method}")
+    if (score is None) == (model is None):
+        came = "neither" if score is None else "both"
+        raise InputError("score, model", f"give the model as --score FILE or as --model NAME, got {came}")
+
+
+def _run_test(points: Any, target: Any, method: str, *, alpha: float, seed: int, progress: bool, **options: Any) -> Any:
+    if method == LEARNED:
+        from steinscope.gof.driver import gof_test
+
+        given = {name: value for name, value in options.items() if value is not None}
+        if given.get("scheme") == "split":
+            for name in ("critics", "blocks", "repeats"):
+                if name in given:
+                    raise InputError(name, "this is an option of the prequential scheme, got --scheme split")
+        return gof_test(points, target, alpha=alpha, seed=seed, progress=progress, **given)
+    return KERNEL_TESTS[method].load()(points, target, alpha=alpha, seed=seed)

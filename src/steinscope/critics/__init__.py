@@ -1,0 +1,5 @@
+"""Critics: vector fields with their divergence, and how they are fitted."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,10 @@
+from .base import Critic as Critic
+from .fitting import Fit as Fit
+from .fitting import History as History
+from .fitting import fit_critic as fit_critic
+from .mean import Mean as Mean
+from .mlp import MLP as MLP
+from .network import Module as Module
+from .preconditioned import Preconditioned as Preconditioned
+from .solved import Features as Features
+from .solved import Linear as Linear

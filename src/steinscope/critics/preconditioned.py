@@ -1,0 +1,85 @@
+"""A critic in whitened coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from steinscope.critics.base import Batches, Critic, flattened
+from steinscope.errors import InputError
+from steinscope.shapes import PerPoint, Points
+
+__all__ = ["Preconditioned"]
+
+
+class Preconditioned(Critic):
+    r"""A critic in whitened coordinates: $f(x) = L^{-1} g(L (x - m))$.
+
+    Its Stein values are those of g at $L (x - m)$ with scores $L^{-\top} s$, and the divergence is the same number.
+    The penalty is on g, which makes the problem well conditioned whatever the scale of the data.
+
+    Arguments:
+        critic: The critic g.
+        mean: The vector m.
+        covariance: The matrix C with $L = C^{-1/2}$.
+    """
+
+    def __init__(self, critic: Critic, mean: Float[Tensor, " d"], covariance: Float[Tensor, "d d"]) -> None:
+        super().__init__()
+        self.critic = critic
+        self.mean: Tensor
+        self.whitening: Tensor
+        self.colouring: Tensor
+        eigenvalues, vectors = torch.linalg.eigh(covariance.double())
+        if float(eigenvalues.min()) <= 0.0:
+            raise InputError(
+                "covariance", f"expected a positive definite matrix, its least eigenvalue is {eigenvalues.min():.3g}"
+            )
+        self.register_buffer("mean", mean.detach().clone())
+        self.register_buffer("whitening", ((vectors * eigenvalues.rsqrt()) @ vectors.T).to(mean.dtype))
+        self.register_buffer("colouring", ((vectors * eigenvalues.sqrt()) @ vectors.T).to(mean.dtype))
+
+    @classmethod
+    def from_data(cls, critic: Critic, x: Points, shrinkage: float = 0.01) -> Preconditioned:
+        """Whiten by the mean and covariance of x, the covariance shrunk a little towards its mean eigenvalue."""
+        flat = flattened(x).double()
+        covariance = torch.atleast_2d(torch.cov(flat.T))
+        level = float(covariance.diagonal().mean())
+        if not level > 0.0:
+            raise InputError("x", "all points are the same, so they cannot be whitened")
+        covariance = (1 - shrinkage) * covariance
+        covariance.diagonal().add_(shrinkage * level)
+        return cls(critic, flat.mean(0).to(x.dtype), covariance)
+
+    @property
+    def is_solvable(self) -> bool:
+        """Whether g is solved in closed form."""
+        return self.critic.is_solvable
+
+    def solve_path(self, batches: Batches, l2: float, ridges: Sequence[float]) -> Iterator[float]:
+        """Solve g in the new coordinates."""
+        return self.critic.solve_path((self.whiten(x, score) for x, score in batches), l2, ridges)
+
+    def forward(self, x: Points) -> Points:
+        """The value f(x) at each point."""
+        g = self.critic(self._whiten(x))
+        return (flattened(g) @ self.colouring).view(x.shape)
+
+    def value_and_divergence(self, x: Points, generator: torch.Generator | None = None) -> tuple[Points, PerPoint]:
+        """f(x) and ∇·f(x) at each point."""
+        g, divergence = self.critic.value_and_divergence(self._whiten(x), generator)
+        return (flattened(g) @ self.colouring).view(x.shape), divergence
+
+    def stein(self, x: Points, score: Points, generator: torch.Generator | None = None) -> tuple[PerPoint, PerPoint]:
+        """The Stein value of f and the squared norm of g at each point."""
+        return self.critic.stein(*self.whiten(x, score), generator)
+
+    def whiten(self, x: Points, score: Points) -> tuple[Points, Points]:
+        """Points and scores in the coordinates of g."""
+        return self._whiten(x), (flattened(score) @ self.colouring).view(score.shape)
+
+    def _whiten(self, x: Points) -> Points:
+        return ((flattened(x) - self.mean) @ self.whitening).view(x.shape)

@@ -1,0 +1,113 @@
+"""Critics that are linear in their parameters: solved, not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steinscope.critics.base import Batches, Critic, flattened
+from steinscope.errors import InputError
+from steinscope.maps.features import Affine, FeatureMap, as_feature_map
+from steinscope.shapes import PerPoint, Points
+
+__all__ = ["Features", "Linear", "Moments"]
+
+
+class Moments(NamedTuple):
+    """The mean of φφᵀ and the mean of s φᵀ + (∂φ/∂x)ᵀ, in float64, and the type of the points they came from."""
+
+    gram: Float[Tensor, "k k"]
+    cross: Float[Tensor, "d k"]
+    dtype: torch.dtype
+
+    def solutions(self, l2: float, ridges: Sequence[float]) -> list[Tensor]:
+        r"""The weights $W = \frac{1}{2\lambda} C (G + rI)^{-1}$ for several ridges r, from one eigendecomposition."""
+        eigenvalues, vectors = torch.linalg.eigh(self.gram)
+        level = float(self.gram.diagonal().mean()) or 1.0
+        rotated = self.cross @ vectors / (2 * l2)
+        spectrum = eigenvalues.clamp_min(0.0)
+        return [((rotated / (spectrum + ridge * level)) @ vectors.T).to(self.dtype) for ridge in ridges]
+
+
+class Features(Critic):
+    r"""A critic that is linear in its parameters, $f(x) = W \varphi(x)$. It is solved, not trained.
+
+    Arguments:
+        feature_map: A `FeatureMap`, or any differentiable function or module that takes points (n, d) to
+            features (n, K).
+
+    Example:
+        >>> from steinscope.maps import RandomCosines
+        >>> critic = Features(RandomCosines(2, count=50))
+        >>> x = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0))
+        >>> critic.solve([(x, 0.3 - x)], l2=0.5)
+        >>> error = critic(x).mean(0) - 0.3  # the best critic is 0.3 everywhere
+        >>> bool(error.abs().max() < 0.05)
+        True
+    """
+
+    def __init__(self, feature_map: FeatureMap | Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.feature_map = as_feature_map(feature_map)
+        self.weights: nn.Parameter | None
+        self.register_parameter("weights", None)
+
+    def forward(self, x: Points) -> Points:
+        """The value f(x) at each point."""
+        return (self.feature_map(flattened(x)) @ self._solved_weights().T).view(x.shape)
+
+    def value_and_divergence(self, x: Points, generator: torch.Generator | None = None) -> tuple[Points, PerPoint]:
+        """f(x) and ∇·f(x) at each point, both exact."""
+        f, divergence = self.feature_map.value_and_divergence(flattened(x), self._solved_weights())
+        return f.view(x.shape), divergence
+
+    @torch.no_grad()
+    def moments(self, batches: Batches) -> Moments:
+        """What the solution depends on, from batches of points and scores."""
+        count, gram, cross, dtype = 0, None, None, None
+        for x, score in batches:
+            features, jacobian = self.feature_map.sum_jacobian(flattened(x))
+            batch_gram = (features.T @ features).double()
+            batch_cross = (flattened(score).T @ features + jacobian).double()
+            gram = batch_gram if gram is None else gram + batch_gram
+            cross = batch_cross if cross is None else cross + batch_cross
+            count, dtype = count + len(x), x.dtype
+        if gram is None or cross is None or dtype is None:
+            raise InputError("batches", "expected at least one batch of points and scores, got none")
+        return Moments(gram / count, cross / count, dtype)
+
+    @property
+    def is_solvable(self) -> bool:
+        """It is solved in closed form."""
+        return True
+
+    def solve_path(self, batches: Batches, l2: float, ridges: Sequence[float]) -> Iterator[float]:
+        """Set W for one ridge after the other."""
+        for ridge, weights in zip(ridges, self.moments(batches).solutions(l2, ridges), strict=True):
+            self.set_weights(weights)
+            yield ridge
+
+    def set_weights(self, weights: Tensor) -> None:
+        """Set W."""
+        self.weights = nn.Parameter(weights.detach().clone())
+
+    def _solved_weights(self) -> Tensor:
+        if self.weights is None:
+            raise InputError("critic", "a Features critic has no weights before it is solved; call solve or fit_critic")
+        return self.weights
+
+
+class Linear(Features):
+    """The affine critic f(x) = A x + b. It sees a wrong mean and wrong covariances.
+
+    Arguments:
+        dim: The number of coordinates of x.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(Affine())
+        self.set_weights(torch.zeros(dim, dim + 1))

@@ -1,0 +1,14 @@
+from .downloads import download as download
+from .images import bits_per_dim as bits_per_dim
+from .images import find_images as find_images
+from .images import from_logits as from_logits
+from .images import load_images as load_images
+from .images import read_idx as read_idx
+from .images import synthetic_images as synthetic_images
+from .images import to_logits as to_logits
+from .images import write_idx as write_idx
+from .tables import read_table as read_table
+from .toy import TOY as TOY
+from .toy import draw_toy as draw_toy
+from .toy import moons as moons
+from .toy import moons_density as moons_density

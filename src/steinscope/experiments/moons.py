@@ -1,0 +1,190 @@
+"""The demo: train an energy-based model of the moons, rank it among others, and test each of them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from steinscope.comparison import Ranking, compare
+from steinscope.critics.mlp import MLP
+from steinscope.data.toy import moons, moons_density
+from steinscope.errors import InputError
+from steinscope.gof.driver import gof_test
+from steinscope.models.ebm import EBM
+from steinscope.models.gaussian import Gaussian
+from steinscope.objectives.learned_stein import LearnedStein
+from steinscope.plots import COLOURS, new_figure
+from steinscope.points import score_rows
+from steinscope.report import report_ranking
+from steinscope.settings import FitSettings
+from steinscope.support.files import write_file
+from steinscope.training.driver import train
+
+__all__ = ["run_demo"]
+
+# Four tests are made, so each has a level well below 5%.
+LEVEL = 0.01
+_TRAIN_SHARE = 2 / 3
+_WIDTH = 100
+_LEAST_POINTS = 1500
+_LOG_POINTS = 10
+_CRITIC_STEPS = 400
+_CERTAIN = 0.95
+
+
+def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[str]:
+    """Train, rank and test models of the moons, write the report, and say line by line what came out.
+
+    Arguments:
+        out: The directory for the report, the figure, and the arrays to go on with.
+        points: How many points; two thirds of them train the models, and the others rank and test them.
+        steps: How many steps to train the energy-based model for. Critics of the ranking get as many, and at most 400.
+    """
+    if points < _LEAST_POINTS:
+        raise InputError("points", f"expected at least {_LEAST_POINTS}, got {points}")
+    if steps < _LOG_POINTS:
+        raise InputError("steps", f"expected at least {_LOG_POINTS}, got {steps}")
+    x = moons(points, seed=0)
+    known, held_out = x.split([round(_TRAIN_SHARE * points), points - round(_TRAIN_SHARE * points)])
+    yield f"{points} points of two moons: {len(known)} to fit four models, {len(held_out)} to rank and test them."
+    yield f"Training an energy-based model by the learned Stein discrepancy, {steps} steps ..."
+    models = {
+        "one Gaussian": Gaussian(known.mean(0), torch.cov(known.T)),
+        "two Gaussians": _two_gaussians(),
+        **_train_ebm(known, steps),
+    }
+    yield "Ranking the models and testing each of them on the held-out points ..."
+    ranking = compare(
+        models,
+        held_out,
+        critic=MLP(2, _WIDTH, skip=True),
+        folds=3,
+        settings=FitSettings(steps=min(steps, _CRITIC_STEPS), lr=3e-3),
+        seed=0,
+    )
+    tests = {name: gof_test(held_out, models[name], alpha=LEVEL, seed=0) for name in ranking.names}
+    yield from ("", f"{'rank':<6}{'model':<20}{'discrepancy':>18}{f'test of fit at {LEVEL:.0%}':>30}")
+    for rank, (name, estimate) in enumerate(ranking.estimates.items(), start=1):
+        value = f"{estimate.value:.2f} ± {estimate.stderr:.2f}"
+        verdict = f"{'rejected' if tests[name].rejected else 'nothing found'}, p = {tests[name].pvalue:.2g}"
+        yield f"{rank:<6}{name:<20}{value:>18}{verdict:>30}"
+    first, second = ranking.names[:2]
+    apart = ranking.difference(second, first)
+    if apart.probability < _CERTAIN:
+        yield f"The first two differ by {apart.value:.2f} ± {apart.stderr:.2f}, which may be chance; see their tests."
+    yield from (
+        "",
+        "The discrepancy is 0 where the model is right. With enough points a test rejects what is nearly right, too.",
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    page = report_ranking(ranking, data="moons, held out", tests=tests, models=models, points=held_out.numpy())
+    write_file(out / "report.html", page.encode())
+    _draw(held_out, models, ranking, out / "demo.png")
+    _save_arrays(held_out, models, out)
+    worst, command = _file_name(ranking.names[-1]), _command()
+    yield from (
+        "",
+        "To open:",
+        f"  {out / 'report.html'}    the ranking, the tests and the densities",
+        f"  {out / 'demo.png'}    densities, and arrows that show where each critic would move the mass",
+        "To try next:",
+        f"  {command} test {out / 'points.npy'} --score {out / worst} --explain",
+        f"  {command} train rings --steps 2000 --noise 1 --out runs/rings",
+        f"  {command} sample runs/rings -n 1000 --out samples.npy",
+        f"  {command} reproduce --list",
+    )
+
+
+def _command() -> str:
+    """What to type for the command: its path in the environment where that is not on the search path."""
+    installed = Path(sys.executable).with_name("steinscope")
+    if shutil.which("steinscope") or not installed.exists():
+        return "steinscope"
+    return os.path.relpath(installed)
+
+
+def _train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
+    """An energy-based model halfway through its training, and at the end."""
+    halfway: dict[str, Any] = {}
+
+    def keep(step: int, model: torch.nn.Module, row: dict[str, float]) -> None:
+        if step <= steps / 2:
+            halfway["half-trained EBM"] = copy.deepcopy(model)
+
+    result = train(
+        EBM.perceptron(2, _WIDTH, mean=x.mean(0), std=x.std(0) + 1),
+        x,
+        objective=LearnedStein(MLP(2, _WIDTH, skip=True)),
+        steps=steps,
+        batch_size=512,
+        lr=4e-3,
+        lr_decay=True,
+        average=0.99,
+        # The moons overlap while there is noise, so that the model learns how much mass each of them has.
+        noise=1.0,
+        log_every=steps // _LOG_POINTS,
+        callbacks=[keep],
+    )
+    return {**halfway, "trained EBM": result.averaged}
+
+
+def _two_gaussians() -> Any:
+    family = torch.distributions
+    centres = torch.tensor([[-1.0, 0.75], [1.0, -0.75]])
+    spread = torch.tensor([[1.45, 0.65], [1.45, 0.65]])
+    return family.MixtureSameFamily(
+        family.Categorical(torch.ones(2)), family.Independent(family.Normal(centres, spread), 1)
+    )
+
+
+def _save_arrays(x: torch.Tensor, models: Mapping[str, Any], out: Path) -> None:
+    """Points and scores as files, which the command line takes."""
+    np.save(out / "points.npy", x.numpy())
+    for name, model in models.items():
+        scores = score_rows(model, x, dtype=x.dtype, device=x.device, name=name)
+        np.save(out / _file_name(name), np.asarray(scores))
+
+
+def _file_name(name: str) -> str:
+    return f"{name.replace(' ', '-')}-scores.npy"
+
+
+def _draw(x: torch.Tensor, models: Mapping[str, Any], ranking: Ranking, path: Path) -> None:
+    figure, (axes,) = new_figure(1, len(ranking.names), width=3.4, height=3.5)
+    fine, coarse = _grid(200), _grid(22)
+    for ax, (name, estimate) in zip(axes, ranking.estimates.items(), strict=True):
+        with torch.no_grad():
+            log_density = models[name].log_prob(fine.reshape(-1, 2)).reshape(200, 200)
+        density = (log_density - log_density.max()).exp()
+        ax.contourf(fine[..., 0], fine[..., 1], density, levels=12, cmap="Blues")
+        ax.scatter(*x[:600].T, s=2, color=COLOURS["truth"], alpha=0.35, linewidths=0)
+        _draw_critic(ax, estimate.critic, coarse)
+        ax.set_title(f"{name}\n{estimate.value:.2f} ± {estimate.stderr:.2f}", fontsize=15)
+        ax.set_aspect("equal")
+        ax.set_axis_off()
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
+def _draw_critic(ax: Any, critic: Any, grid: torch.Tensor) -> None:
+    """Short arrows against the critic, which point from the model to the data: f is proportional to s_q - s_p."""
+    points = grid.reshape(-1, 2)
+    with torch.no_grad():
+        arrows = -critic(points)
+        seen = moons_density().log_prob(points).exp() > 4e-3
+    lengths = arrows.norm(dim=1, keepdim=True)
+    arrows = arrows * (0.45 / (lengths + 4.0))
+    x, y, dx, dy = np.asarray(torch.cat([points, arrows], 1)[seen]).T
+    ax.quiver(x, y, dx, dy, color="#c44e52", angles="xy", scale_units="xy", scale=1, width=0.004)
+
+
+def _grid(size: int) -> torch.Tensor:
+    horizontal, vertical = torch.linspace(-4, 4, size), torch.linspace(-3.2, 3.2, size)
+    return torch.stack(torch.meshgrid(horizontal, vertical, indexing="xy"), -1)

@@ -1,0 +1,1 @@
+from .driver import gof_test as gof_test

@@ -1,0 +1,68 @@
+"""From weighted Stein values of several critics to one p-value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steinscope.support.normal import upper_tail
+from steinscope.support.randomness import make_generator
+
+__all__ = ["ORDER_NOTE", "Combined", "combine", "combined_pvalue", "soft_maximum"]
+
+_NORMAL_DRAWS = 2**15
+ORDER_NOTE = "the p-value depends on the random order of the points, which seed fixes"
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What the learners found: everything the p-value depends on."""
+
+    z: np.ndarray
+    correlation: np.ndarray
+    block_z: np.ndarray
+    block_weight: np.ndarray
+
+
+def combine(values: np.ndarray, parts: Sequence[Tensor]) -> Combined:
+    """z-scores and their correlation from the weighted Stein values of each learner.
+
+    The sum over the root of the sum of squares is asymptotically standard normal. Normalising once, and not in each
+    block, keeps the effect of skewed values of order 1/√n.
+    """
+    starts = np.cumsum([0, *(len(part) for part in parts[1:-1])])
+    block_norm = np.sqrt(np.maximum(np.add.reduceat(np.square(values), starts, axis=1), 1e-300))
+    block_z = np.add.reduceat(values, starts, axis=1) / block_norm
+    products = values @ values.T
+    norm = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
+    return Combined(values.sum(1) / norm, products / np.outer(norm, norm), block_z, block_norm / norm[:, None])
+
+
+def soft_maximum(z: np.ndarray) -> float:
+    """½ log Σ exp(2z): near the largest of the z-scores, and more where several of them are large."""
+    largest = z.max()
+    return float(largest + 0.5 * np.log(np.exp(2 * (z - largest)).sum()))
+
+
+def combined_pvalue(z: np.ndarray, correlation: np.ndarray) -> float:
+    """The probability that the soft maximum of correlated standard normals is at least as large as that of z."""
+    count, statistic = len(z), soft_maximum(z)
+    # The soft maximum exceeds the largest z-score by ½ log(count) at most.
+    bound = min(1.0, count * upper_tail(statistic - 0.5 * math.log(count)))
+    if count == 1 or bound < 1e-3:
+        return bound
+    eigenvalues, vectors = torch.linalg.eigh(torch.from_numpy(correlation))
+    root = vectors * eigenvalues.clamp_min(0.0).sqrt()
+    exceeded = int(((2 * _standard_normals(count) @ root.T).exp_().sum(1) >= math.exp(2 * statistic)).sum())
+    return min(bound, (1 + exceeded) / (1 + _NORMAL_DRAWS))
+
+
+@lru_cache(maxsize=8)
+def _standard_normals(count: int) -> Tensor:
+    return torch.randn(_NORMAL_DRAWS, count, generator=make_generator(0), dtype=torch.float64)

@@ -1,0 +1,84 @@
+"""Test whether points come from a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from steinscope.critics.base import Critic
+from steinscope.errors import InputError
+from steinscope.gof.prequential import prequential_test
+from steinscope.gof.split import split_test
+from steinscope.points import make_points
+from steinscope.portfolio.choice import choose_critics
+from steinscope.results import TestResult
+from steinscope.support.checks import check_choice, check_count, check_level, check_seed
+
+__all__ = ["gof_test"]
+
+LEAST_POINTS = 100
+
+
+def gof_test(
+    x: Any,
+    model: Any,
+    *,
+    scheme: Literal["prequential", "split"] = "prequential",
+    critics: str | Sequence[str | Critic] = "auto",
+    blocks: int = 10,
+    alpha: float = 0.05,
+    repeats: int = 1,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+) -> TestResult:
+    """Test the hypothesis that the points come from the model (Algorithm 2 of the paper, and a stronger scheme).
+
+    Arguments:
+        x: The points, an array (n, ...) or a memmap; at least 100 of them.
+        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
+            MLP trained on 80% of the points, chosen on 10% and tested on 10%.
+        critics: `"auto"` for all that apply, or some of the names in `steinscope.registries.CRITICS` (`"mean"`,
+            `"linear"`, `"sparse"`, `"features"`, `"mlp"`, and `"model"` where the model has features) and critics of
+            your own.
+        blocks: Into how many blocks the points are divided.
+        alpha: The level.
+        repeats: Test in so many random orders. The p-value is twice the mean of theirs, which is valid whatever
+            their dependence.
+        seed: A whole number: the order of the points and all that is random in the critics.
+        dtype: The floating type to compute in; by default that of x.
+        device: Where to compute; by default where x is.
+        progress: Whether to show a progress bar for the split scheme; by default on a terminal.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> x = Gaussian(torch.zeros(5)).sample(500)
+        >>> gof_test(x, Gaussian(torch.zeros(5))).rejected, gof_test(x, Gaussian(torch.ones(5))).rejected
+        (False, True)
+    """
+    alpha, repeats, seed = check_level("alpha", alpha), check_count("repeats", repeats), check_seed("seed", seed)
+    check_choice("scheme", scheme, ("prequential", "split"))
+    points = make_points(x, model, dtype=dtype, device=device)
+    if len(points) < LEAST_POINTS:
+        raise InputError(
+            "x",
+            f"{len(points)} rows are too few for a learned test, which rests on the central limit theorem and needs "
+            f"{LEAST_POINTS}; the KSD test takes fewer",
+        )
+    if scheme == "split":
+        return split_test(points, alpha, seed, progress)
+    check_count("blocks", blocks, 2, len(points) // 10)
+    chosen = choose_critics(critics, model, len(points))
+    results = [prequential_test(points, model, chosen, blocks, alpha, seed + r) for r in range(repeats)]
+    if repeats == 1:
+        return results[0]
+    pvalue = min(1.0, 2 * float(np.mean([result.pvalue for result in results])))
+    middle = sorted(results, key=lambda result: result.statistic)[repeats // 2]
+    note = f"p is twice the mean of {repeats} random orders; critics and blocks are those of the middle one"
+    return replace(middle, pvalue=pvalue, notes=(note,))

@@ -1,0 +1,139 @@
+"""Feature maps for critics that are linear in their parameters.
+
+A feature map takes points (n, d) to features (n, K). For a critic f(x) = W φ(x) two things are needed beside the
+features: the divergence of f at each point, and the mean Jacobian of φ, which is all that the closed-form fit needs.
+Both come from autograd for any map; maps with structure have them as matrix products.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steinscope.errors import InputError
+from steinscope.maps.divergence import value_and_diagonal, value_and_exact
+from steinscope.shapes import FlatPoints
+from steinscope.support.randomness import Seed, make_generator
+
+__all__ = ["Affine", "AnyFeatures", "FeatureMap", "RandomCosines", "as_feature_map"]
+
+FeatureRows = Float[Tensor, "n k"]
+Weights = Float[Tensor, "d k"]
+
+
+class FeatureMap(nn.Module, ABC):
+    """A map from points to features, with what a critic built on it needs."""
+
+    @abstractmethod
+    def forward(self, x: FlatPoints) -> FeatureRows:
+        """The features of each point."""
+
+    def value_and_divergence(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, Float[Tensor, " n"]]:
+        """Value and divergence of the map x ↦ W φ(x) at each point."""
+        return value_and_exact(lambda points: self(points) @ weights.T, x)
+
+    def value_and_diagonal(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, FlatPoints]:
+        """Value of the map x ↦ W φ(x) and the diagonal of its Jacobian at each point."""
+        return value_and_diagonal(lambda points: self(points) @ weights.T, x)
+
+    def sum_jacobian(self, x: FlatPoints) -> tuple[FeatureRows, Weights]:
+        """The features, and the sum over the points of ∂φ_k / ∂x_i, as a (d, K) matrix."""
+        rows = []
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            features = self(x)
+            for total in features.sum(0):
+                (gradient,) = torch.autograd.grad(total, x, retain_graph=True, allow_unused=True)
+                rows.append(x.new_zeros(x.shape[1]) if gradient is None else gradient.sum(0))
+        return features.detach(), torch.stack(rows, 1)
+
+
+class AnyFeatures(FeatureMap):
+    """Any differentiable function as a feature map, by autograd.
+
+    Arguments:
+        fn: A function or module that takes points (n, d) to features (n, K).
+    """
+
+    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x: FlatPoints) -> FeatureRows:
+        """The features of each point."""
+        features = self.fn(x)
+        if features.ndim != 2 or len(features) != len(x):
+            raise InputError("feature_map", f"expected features of shape ({len(x)}, K), got {tuple(features.shape)}")
+        return features
+
+
+def as_feature_map(features: FeatureMap | Callable[[Tensor], Tensor]) -> FeatureMap:
+    """A feature map as it is, or any differentiable function as one."""
+    return features if isinstance(features, FeatureMap) else AnyFeatures(features)
+
+
+class Affine(FeatureMap):
+    """The coordinates themselves and a constant: φ(x) = (x, 1)."""
+
+    def forward(self, x: FlatPoints) -> FeatureRows:
+        """The features of each point."""
+        return torch.cat([x, x.new_ones(len(x), 1)], 1)
+
+    def value_and_divergence(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, Float[Tensor, " n"]]:
+        """Value and divergence of x ↦ A x + b; the divergence is tr A."""
+        return torch.addmm(weights[:, -1], x, weights[:, :-1].T), weights[:, :-1].trace().expand(len(x))
+
+    def sum_jacobian(self, x: FlatPoints) -> tuple[FeatureRows, Weights]:
+        """The features, and the sum of their derivatives."""
+        d = x.shape[1]
+        return self(x), len(x) * torch.eye(d, d + 1, dtype=x.dtype, device=x.device)
+
+
+class RandomCosines(FeatureMap):
+    r"""Random cosine features, $\varphi_k(x) = \sqrt{2/K} \cos(\omega_k \cdot x + b_k)$, of a Gaussian kernel.
+
+    Arguments:
+        dim: The dimension of x.
+        count: The number K of features.
+        bandwidth: The width of the kernel: $\omega \sim N(0, \text{bandwidth}^{-2} I)$.
+        seed: The source of the frequencies.
+    """
+
+    def __init__(self, dim: int, count: int = 200, bandwidth: float = 1.0, *, seed: Seed = 0) -> None:
+        super().__init__()
+        self.frequencies: Tensor
+        self.phases: Tensor
+        if bandwidth <= 0:
+            raise InputError("bandwidth", f"expected a positive number, got {bandwidth}")
+        generator = make_generator(seed)
+        self.register_buffer("frequencies", torch.randn(count, dim, generator=generator) / bandwidth)
+        self.register_buffer("phases", 2 * math.pi * torch.rand(count, generator=generator))
+        self.scale = math.sqrt(2 / count)
+
+    def forward(self, x: FlatPoints) -> FeatureRows:
+        """The features of each point."""
+        return torch.addmm(self.phases, x, self.frequencies.T).cos().mul(self.scale)
+
+    def _features_and_derivatives(self, x: FlatPoints) -> tuple[FeatureRows, FeatureRows]:
+        angles = torch.addmm(self.phases, x, self.frequencies.T)
+        return angles.cos().mul_(self.scale), angles.sin_().mul_(-self.scale)
+
+    def value_and_divergence(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, Float[Tensor, " n"]]:
+        """Value and divergence of x ↦ W φ(x); the divergence is φ′(x) · diag(Ω W)."""
+        features, derivatives = self._features_and_derivatives(x)
+        return features @ weights.T, derivatives @ (self.frequencies * weights.T).sum(1)
+
+    def value_and_diagonal(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, FlatPoints]:
+        """Value of x ↦ W φ(x) and the diagonal of its Jacobian, φ′(x) (Ω ∘ Wᵀ)."""
+        features, derivatives = self._features_and_derivatives(x)
+        return features @ weights.T, derivatives @ (self.frequencies * weights.T)
+
+    def sum_jacobian(self, x: FlatPoints) -> tuple[FeatureRows, Weights]:
+        """The features, and the sum of their derivatives."""
+        features, derivatives = self._features_and_derivatives(x)
+        return features, derivatives.sum(0) * self.frequencies.T

@@ -1,0 +1,14 @@
+from .base import AuxiliaryObjective as AuxiliaryObjective
+from .base import TrainingObjective as TrainingObjective
+from .learned_stein import LearnedStein as LearnedStein
+from .likelihood import ContrastiveDivergence as ContrastiveDivergence
+from .likelihood import GridLikelihood as GridLikelihood
+from .likelihood import MaximumLikelihood as MaximumLikelihood
+from .likelihood import grid_log_normaliser as grid_log_normaliser
+from .matching import DenoisingScoreMatching as DenoisingScoreMatching
+from .matching import PointwiseObjective as PointwiseObjective
+from .matching import ScoreMatching as ScoreMatching
+from .matching import ScoreMatchingEstimate as ScoreMatchingEstimate
+from .matching import score_matching as score_matching
+from .noise_contrast import ConditionalNoiseContrast as ConditionalNoiseContrast
+from .noise_contrast import NoiseContrast as NoiseContrast

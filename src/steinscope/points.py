@@ -1,0 +1,302 @@
+"""From what users hold to tensors, and the checks on the way.
+
+Arrays in memory become tensors at once. A NumPy memmap stays where it is: its rows are read when they are needed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from steinscope.densities import as_density, call_model, placement
+from steinscope.errors import InputError
+
+__all__ = [
+    "Rows",
+    "ScoredPoints",
+    "check_rows",
+    "make_points",
+    "pair_points",
+    "read_rows",
+    "row_blocks",
+    "rows_device",
+    "rows_dtype",
+    "score_rows",
+    "temporary_rows",
+]
+
+Rows = Tensor | np.memmap
+"""Rows of numbers: a tensor, or a memmap that is read block by block."""
+
+_BLOCK_BYTES = 2**25
+# The arrays of one batch stay within the processor's cache, or a few of them in memory.
+_SCORE_BATCH_BYTES = 2**24
+
+
+def check_rows(
+    value: Any, name: str, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> Rows:
+    """`value` as rows of finite numbers, or an `InputError` that names it.
+
+    Arguments:
+        value: A tensor, a NumPy array or memmap, or nested lists; the first axis is the sample.
+        name: What the user calls it.
+        dtype: The floating type to compute in; by default that of `value`, float32 where it has none or a narrower one.
+        device: Where to compute; by default where `value` is.
+    """
+    if isinstance(value, Tensor):
+        rows: Rows = value.detach()
+    elif isinstance(value, np.memmap):
+        rows = value
+    else:
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise InputError(name, f"expected an array, got {type(value).__name__} ({error})") from None
+        if array.dtype.kind not in "fiub":
+            raise InputError(name, f"expected real numbers, got {_describe(value, array)}")
+        rows = torch.from_numpy(np.array(array, order="C", ndmin=array.ndim, copy=None))
+    if isinstance(rows, Tensor):
+        if rows.is_complex():
+            raise InputError(name, f"expected real numbers, got {rows.dtype}")
+        rows = rows.to(device=device, dtype=dtype or rows_dtype(rows))
+    elif rows.dtype.kind not in "fiu":
+        raise InputError(name, f"expected real numbers, got a memmap of {rows.dtype}")
+    if rows.ndim == 0:
+        raise InputError(name, "expected rows of points, got a single number")
+    if len(rows) == 0 or 0 in rows.shape:
+        raise InputError(name, f"expected at least one row and one column, got shape {tuple(rows.shape)}")
+    _check_finite(rows, name)
+    return rows
+
+
+def rows_dtype(rows: Rows) -> torch.dtype:
+    """The floating type to compute in: float64 for rows of float64, otherwise float32."""
+    return torch.float64 if rows.dtype in (torch.float64, np.float64) else torch.float32
+
+
+def rows_device(rows: Rows, device: torch.device | str | None = None) -> torch.device:
+    """Where rows are computed with: where a tensor is, and for a memmap on `device`, by default the CPU."""
+    return rows.device if isinstance(rows, Tensor) else torch.device(device or "cpu")
+
+
+def row_blocks(rows: Rows, block_bytes: int = _BLOCK_BYTES, size: int | None = None) -> Iterator[tuple[int, int]]:
+    """Start and stop of blocks of `size` rows, by default as many as take about `block_bytes`."""
+    row_bytes = max(1, int(np.prod(rows.shape[1:]))) * 8
+    size = size or max(1, block_bytes // row_bytes)
+    for start in range(0, len(rows), size):
+        yield start, min(start + size, len(rows))
+
+
+def read_rows(
+    rows: Rows,
+    index: slice | Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """The chosen rows as a tensor. Rows of a memmap are read from the disk in ascending order."""
+    if isinstance(rows, Tensor):
+        chosen = rows[index] if isinstance(index, slice) else rows.index_select(0, index.to(rows.device))
+        return chosen.to(dtype=dtype, device=device)
+    if isinstance(index, slice):
+        block = np.array(rows[index])
+    else:
+        wanted = index.cpu().numpy()
+        order = np.argsort(wanted, kind="stable")
+        block = np.empty((len(wanted), *rows.shape[1:]), dtype=rows.dtype)
+        block[order] = rows[wanted[order]]
+    tensor = torch.from_numpy(block.astype(block.dtype.newbyteorder("="), copy=False))
+    return tensor.to(dtype=dtype or rows_dtype(tensor), device=device)
+
+
+def temporary_rows(shape: tuple[int, ...], dtype: torch.dtype) -> np.memmap:
+    """A memmap on an unnamed temporary file, which goes away with it."""
+    numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
+    with tempfile.TemporaryFile(prefix="steinscope-") as file:
+        return np.memmap(file, dtype=numpy_dtype, mode="w+", shape=shape)
+
+
+@dataclass(frozen=True)
+class ScoredPoints:
+    """Points and the model's scores at them, in memory or on the disk.
+
+    Arguments:
+        x: The points.
+        score: The model's score at each of them, of the same shape.
+        index: Which rows are meant; all of them if it is None.
+        dtype: The floating type of the batches.
+        device: The device of the batches.
+    """
+
+    x: Rows
+    score: Rows
+    dtype: torch.dtype
+    device: torch.device
+    index: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.x) if self.index is None else len(self.index)
+
+    @property
+    def dim(self) -> int:
+        """The number of coordinates of a point."""
+        return int(np.prod(self.x.shape[1:], dtype=np.int64))
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether points and scores are both in memory."""
+        return isinstance(self.x, Tensor) and isinstance(self.score, Tensor)
+
+    def subset(self, index: Tensor) -> ScoredPoints:
+        """The points of these rows. Points in memory are copied; points on the disk are not read yet."""
+        if self.index is not None:
+            index = self.index[index]
+        if self.in_memory:
+            x, score = (read_rows(rows, index) for rows in (self.x, self.score))
+            return ScoredPoints(x, score, self.dtype, self.device)
+        return ScoredPoints(self.x, self.score, self.dtype, self.device, index)
+
+    def take(self, index: slice | Tensor) -> tuple[Float[Tensor, "n *shape"], Float[Tensor, "n *shape"]]:
+        """A batch: points and scores of these rows."""
+        if self.index is not None:
+            index = self.index[index]
+        x, score = (read_rows(rows, index, dtype=self.dtype, device=self.device) for rows in (self.x, self.score))
+        return x, score
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All points in order, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield self.take(slice(start, start + size))
+
+
+def make_points(
+    x: Any, model: Any, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> ScoredPoints:
+    """Checked points with the model's scores, each computed once.
+
+    Arguments:
+        x: The points, an array (n, ...) or a memmap.
+        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        dtype: The floating type to compute in; by default that of x.
+        device: Where to compute; by default where x is.
+    """
+    rows = check_rows(x, "x", dtype=dtype, device=device)
+    dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
+    return ScoredPoints(rows, score_rows(model, rows, dtype=dtype, device=place), dtype, place)
+
+
+def pair_points(
+    x: Any, score: Any, *, names: tuple[str, str] = ("x", "score"), like: ScoredPoints | None = None
+) -> ScoredPoints:
+    """Checked points with scores that are there already.
+
+    Arguments:
+        x: The points.
+        score: The model's score at each of them.
+        names: What the user calls them.
+        like: Points whose type and device these get.
+    """
+    rows = check_rows(x, names[0])
+    dtype, device = (like.dtype, like.device) if like else (rows_dtype(rows), rows_device(rows))
+    scores = check_rows(score, names[1], dtype=dtype, device=device)
+    if scores.shape != rows.shape:
+        raise InputError(names[1], f"expected the shape of {names[0]}, {tuple(rows.shape)}, got {tuple(scores.shape)}")
+    return ScoredPoints(rows, scores, dtype, device)
+
+
+def score_rows(
+    model: Any, x: Rows, *, dtype: torch.dtype, device: torch.device, batch_size: int | None = None, name: str = "model"
+) -> Rows:
+    """The model's score at every row of x, computed once and batch by batch.
+
+    Arguments:
+        model: A model, or an array of scores at x.
+        x: The points, as `check_rows` returns them.
+        dtype: The floating type of the scores.
+        device: The device of the scores.
+        batch_size: How many points are scored at once; by default as many as take 16 MiB.
+        name: What the user calls the model.
+
+    Returns:
+        Scores of the shape of x: a tensor, or a memmap on a temporary file where x is a memmap.
+    """
+    if isinstance(model, Tensor | np.ndarray | list | tuple):
+        scores = check_rows(model, f"{name} (array of scores)", dtype=dtype, device=device)
+        if scores.shape != x.shape:
+            raise InputError(
+                name, f"an array of scores must have the shape of x, {tuple(x.shape)}, got {tuple(scores.shape)}"
+            )
+        _check_some_nonzero(_any_nonzero(scores), name, len(x))
+        return scores
+    try:
+        density = as_density(model)
+        model_dtype, model_device = placement(model, dtype, device)
+        is_on_disk = isinstance(x, np.memmap)
+        scores = temporary_rows(x.shape, dtype) if is_on_disk else torch.empty(x.shape, dtype=dtype, device=device)
+        any_nonzero = False
+        for start, stop in row_blocks(x, _SCORE_BATCH_BYTES, batch_size):
+            batch = read_rows(x, slice(start, stop), dtype=model_dtype, device=model_device)
+            score = _checked_score(call_model(density.score, batch, "score"), batch, start)
+            any_nonzero = any_nonzero or bool(score.any())
+            if isinstance(scores, Tensor):
+                scores[start:stop] = score
+            else:
+                scores[start:stop] = score.cpu().numpy()
+    except InputError as error:
+        # A model does not know what the user calls it.
+        raise error.renamed(name) from error.__cause__
+    _check_some_nonzero(any_nonzero, name, len(x))
+    return scores
+
+
+def _checked_score(score: Any, x: Tensor, start: int) -> Tensor:
+    """A finite score of the shape of x, whose first row is row `start` of the user's points."""
+    if not isinstance(score, Tensor) or score.shape != x.shape:
+        came = tuple(score.shape) if isinstance(score, Tensor | np.ndarray) else type(score).__name__
+        raise InputError(
+            "model",
+            f"score(x) must be a tensor of the shape of x, {tuple(x.shape)}, got {came}; "
+            "the score is the gradient of the log-density in x",
+        )
+    score = score.detach()
+    finite = score.isfinite().flatten(1).all(1) if score.ndim > 1 else score.isfinite()
+    if not bool(finite.all()):
+        row = int((~finite).nonzero()[0, 0])
+        bad = score[row].flatten()
+        value = float(bad[~bad.isfinite()][0])
+        raise InputError("model", f"the score at row {start + row} of x is {value}; every score must be finite")
+    return score
+
+
+def _any_nonzero(scores: Rows) -> bool:
+    return any(bool(read_rows(scores, slice(start, stop)).any()) for start, stop in row_blocks(scores))
+
+
+def _check_some_nonzero(any_nonzero: bool, name: str, n: int) -> None:
+    if not any_nonzero:
+        raise InputError(name, f"does not depend on x: its score is zero at all {n} points")
+
+
+def _check_finite(rows: Rows, name: str) -> None:
+    for start, stop in row_blocks(rows):
+        block = read_rows(rows, slice(start, stop))
+        finite = block.isfinite().flatten(1).all(1) if block.ndim > 1 else block.isfinite()
+        if not bool(finite.all()):
+            row = start + int((~finite).nonzero()[0, 0])
+            bad = block[row - start].flatten()
+            value = float(bad[~bad.isfinite()][0])
+            raise InputError(name, f"row {row} holds {value}; every value must be finite")
+
+
+def _describe(value: Any, array: np.ndarray) -> str:
+    if array.ndim == 0 and array.dtype.kind == "O":
+        return f"an object of type {type(value).__name__}"
+    return f"an array of {array.dtype}"

@@ -1,0 +1,10 @@
+from .features import CosineLearner as CosineLearner
+from .features import FeatureLearner as FeatureLearner
+from .features import ModelFeatureLearner as ModelFeatureLearner
+from .learner import Learner as Learner
+from .moments import LinearLearner as LinearLearner
+from .moments import MeanLearner as MeanLearner
+from .sparse import SparseLearner as SparseLearner
+from .trained import CriticLearner as CriticLearner
+from .trained import NetworkLearner as NetworkLearner
+from .trained import TrainedLearner as TrainedLearner

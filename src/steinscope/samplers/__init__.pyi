@@ -1,0 +1,12 @@
+from .chains import Chains as Chains
+from .chains import Info as Info
+from .chains import Sampler as Sampler
+from .chains import State as State
+from .chains import run_chains as run_chains
+from .gibbs import Gibbs as Gibbs
+from .hmc import HMC as HMC
+from .langevin import MALA as MALA
+from .langevin import SGLD as SGLD
+from .langevin import TemperedSGLD as TemperedSGLD
+from .tuned import draw_samples as draw_samples
+from .tuned import tune_step_size as tune_step_size

@@ -1,0 +1,54 @@
+"""What samplers with acceptance share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steinscope.errors import InputError
+from steinscope.samplers.chains import Info, State
+from steinscope.support.randomness import uniform_rows
+
+__all__ = ["accept", "check_log_prob", "evaluated", "known_log_prob", "squared"]
+
+
+def evaluated(model: Any, x: Tensor) -> State:
+    if callable(getattr(model, "score", None)):
+        with torch.no_grad():
+            return State(x, model.log_prob(x).detach(), model.score(x).detach())
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        log_prob = model.log_prob(x)
+        (score,) = torch.autograd.grad(log_prob.sum(), x)
+    return State(x.detach(), log_prob.detach(), score)
+
+
+def accept(state: State, proposal: State, change: Tensor, generator: torch.Generator) -> tuple[State, Info]:
+    """Metropolis and Hastings: accept each chain with probability min(1, exp(change)). A NaN is not accepted."""
+    accepted = uniform_rows(change, generator).log() < change
+    wide = accepted.view(-1, *[1] * (state.x.ndim - 1))
+    assert proposal.score is not None and state.score is not None
+    return (
+        State(
+            torch.where(wide, proposal.x, state.x),
+            torch.where(accepted, known_log_prob(proposal), known_log_prob(state)),
+            torch.where(wide, proposal.score, state.score),
+        ),
+        Info(accepted),
+    )
+
+
+def known_log_prob(state: State) -> Tensor:
+    assert state.log_prob is not None
+    return state.log_prob
+
+
+def squared(x: Tensor) -> Tensor:
+    return x.flatten(1).square().sum(1)
+
+
+def check_log_prob(model: Any) -> None:
+    if not callable(getattr(model, "log_prob", None)):
+        raise InputError("model", f"acceptance needs log_prob(x), and {type(model).__name__} has none")

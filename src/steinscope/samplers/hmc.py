@@ -1,0 +1,53 @@
+"""Hamiltonian Monte Carlo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from steinscope.samplers.acceptance import accept, check_log_prob, evaluated, known_log_prob, squared
+from steinscope.samplers.chains import Info, State
+from steinscope.shapes import Points
+from steinscope.support.checks import check_count, check_number
+from steinscope.support.randomness import normal_rows
+
+__all__ = ["HMC"]
+
+
+@dataclass(frozen=True)
+class HMC:
+    """Hamiltonian Monte Carlo with the identity as mass matrix.
+
+    Arguments:
+        model: An object with `log_prob(x)`, differentiable or beside `score(x)`.
+        step_size: The size of a leapfrog step. Acceptance near 0.65 is a good choice.
+        leapfrogs: Leapfrog steps in each step of the chain.
+    """
+
+    model: Any
+    step_size: float = 0.1
+    leapfrogs: int = 10
+
+    def __post_init__(self) -> None:
+        check_number("step_size", self.step_size, over=0)
+        check_count("leapfrogs", self.leapfrogs)
+        check_log_prob(self.model)
+
+    def begin(self, x: Points) -> State:
+        """The state of chains at x."""
+        return evaluated(self.model, x)
+
+    def __call__(self, state: State, generator: torch.Generator) -> tuple[State, Info]:
+        """The next state."""
+        start = momentum = normal_rows(state.x, generator)
+        proposal = state
+        for _ in range(self.leapfrogs):
+            assert proposal.score is not None
+            momentum = momentum + 0.5 * self.step_size * proposal.score
+            proposal = evaluated(self.model, proposal.x + self.step_size * momentum)
+            assert proposal.score is not None
+            momentum = momentum + 0.5 * self.step_size * proposal.score
+        change = known_log_prob(proposal) - known_log_prob(state) + 0.5 * (squared(start) - squared(momentum))
+        return accept(state, proposal, change, generator)

@@ -1,0 +1,90 @@
+"""Samples from a model of this library without a choice of step size: pilot steps find one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from steinscope.densities import WithSample
+from steinscope.samplers.chains import State, run_chains
+from steinscope.samplers.hmc import HMC
+from steinscope.samplers.langevin import MALA
+from steinscope.support.checks import check_choice, check_count, check_number
+from steinscope.support.randomness import make_generator
+
+__all__ = ["draw_samples", "tune_step_size"]
+
+_ACCEPTANCE = 0.6
+_ROUNDS, _ROUND_STEPS = 20, 10
+
+
+def draw_samples(
+    model: Any,
+    n: int,
+    *,
+    sampler: str = "mala",
+    steps: int = 1000,
+    step_size: float | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> tuple[np.ndarray, str]:
+    """n samples, and how they came about.
+
+    Arguments:
+        model: A model with `sample(n, seed)`, which is then exact, or an `EBM`, whose chains start at its Gaussian.
+        n: How many samples, each the end of a chain of its own.
+        sampler: `"mala"` or `"hmc"`.
+        steps: Steps of each chain.
+        step_size: The size of a step; by default `tune_step_size` finds one.
+        seed: The source of all noise.
+        progress: As in `run_chains`.
+    """
+    check_count("n", n)
+    if step_size is not None:
+        check_number("step_size", step_size, over=0)
+    if isinstance(model, WithSample):
+        return model.sample(n, seed).numpy(), "exact"
+    generator = make_generator(seed, model.mean.device, purpose="sample")
+    noise = torch.randn(n, model.dim, generator=generator, dtype=model.mean.dtype, device=model.mean.device)
+    with torch.no_grad():
+        x = (model.mean + model.log_std.exp() * noise).view(n, *model.shape)
+    state = State(x)
+    if step_size is None:
+        step_size, state = tune_step_size(model, x, sampler, seed=seed)
+    chains = run_chains(_make(sampler, model, step_size), state.x, steps, seed=seed, progress=progress)
+    how = f"{steps} steps of {sampler.upper()}, step size {step_size:.3g}, {chains.acceptance.mean():.0%} accepted"
+    return chains.trajectory[-1], how
+
+
+def tune_step_size(model: Any, x: torch.Tensor, sampler: str = "mala", *, seed: int = 0) -> tuple[float, State]:
+    """A step size with which about 60% of the steps are accepted, and where its pilot steps led the chains.
+
+    Arguments:
+        model: An object with `log_prob(x)`.
+        x: Where the chains start; their spread is the first guess.
+        sampler: `"mala"` or `"hmc"`.
+        seed: The source of all noise.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> size, _ = tune_step_size(Gaussian(torch.zeros(2)), torch.zeros(100, 2))
+        >>> 0.5 < size < 5.0
+        True
+    """
+    spread = float(x.std()) if len(x) > 1 else 1.0
+    size = 0.1 * (spread or 1.0) ** (2 if sampler == "mala" else 1)
+    state = State(x)
+    for number in range(_ROUNDS):
+        chains = run_chains(_make(sampler, model, size), state.x, _ROUND_STEPS, seed=seed + number, progress=False)
+        # Large changes first, small ones later.
+        size *= math.exp(3.0 * (float(chains.acceptance.mean()) - _ACCEPTANCE) / math.sqrt(1 + number / 4))
+        state = State(chains.x)
+    return size, state
+
+
+def _make(sampler: str, model: Any, step_size: float) -> MALA | HMC:
+    check_choice("sampler", sampler, ("mala", "hmc"))
+    return MALA(model, step_size) if sampler == "mala" else HMC(model, step_size)

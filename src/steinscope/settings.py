@@ -1,0 +1,194 @@
+"""Settings of a fit and of a training run, as objects that functions, commands and checkpoints share.
+
+Nothing here imports torch, so that the command line can list them without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from steinscope.errors import InputError
+from steinscope.registries import OBJECTIVES
+from steinscope.support.checks import check_choice, check_count, check_level, check_number, check_seed
+
+__all__ = ["SELECTIONS", "FitSettings", "RunSettings", "Select", "TrainSettings", "Validation"]
+
+
+class Validation(NamedTuple):
+    """What the validation points say about a critic: mean and standard deviation of its Stein values, its mean squared
+    norm, and the penalty λ of the objective."""
+
+    mean: float
+    std: float
+    norm: float
+    l2: float
+
+
+Select = str | Callable[[Validation], float]
+
+SELECTIONS: dict[str, Callable[[Validation], float]] = {
+    "mu-sigma": lambda seen: seen.mean - seen.std,
+    "objective": lambda seen: seen.mean - seen.l2 * seen.norm,
+    "power": lambda seen: seen.mean / (seen.std + 1e-12),
+    "mean": lambda seen: seen.mean,
+}
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How a critic is trained. Critics that are solved in closed form look at `select` alone.
+
+    Arguments:
+        steps: Steps of Adam at most.
+        batch_size: Points in each step; by default all of them if there are at most 1024, then 256, and 1024 from
+            16 384 points on.
+        lr: The learning rate; by default 0.001 where each step sees all points, as in the paper, 0.002 for batches, and
+            0.003 for batches of 1024 points or more.
+        lr_decay: Whether the learning rate falls to zero along half a cosine.
+        weight_decay: Added to the gradient as weight_decay times the weights.
+        every: Steps between two validations. The untrained critic is not a candidate.
+        select: How validation points choose among the critics along the way: "objective" by the penalised mean,
+            "mu-sigma" by mean minus standard deviation of the Stein values (the paper's rule), "power" by their ratio,
+            "mean" by the mean alone, or a function of a `Validation`.
+        patience: Stop after so many validations without a better one; None for never.
+    """
+
+    steps: int = 1000
+    batch_size: int | None = None
+    lr: float | None = None
+    lr_decay: bool = True
+    weight_decay: float = 0.0
+    every: int = 25
+    select: Select = "objective"
+    patience: int | None = 8
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps)
+        check_count("every", self.every)
+        check_number("weight_decay", self.weight_decay, least=0)
+        if self.batch_size is not None:
+            check_count("batch_size", self.batch_size)
+        if self.lr is not None:
+            check_number("lr", self.lr, over=0)
+        if self.patience is not None:
+            check_count("patience", self.patience)
+        if isinstance(self.select, str) and self.select not in SELECTIONS:
+            choices = ", ".join(map(repr, SELECTIONS))
+            raise InputError("select", f"expected {choices} or a function, got {self.select!r}")
+
+    @property
+    def choose(self) -> Callable[[Validation], float]:
+        """The rule that `select` names."""
+        return SELECTIONS[self.select] if isinstance(self.select, str) else self.select
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How a model is trained.
+
+    Arguments:
+        steps: Steps of the model in all, those before a resumed checkpoint included.
+        batch_size: Points in each batch. Steps of the critic take batches of their own.
+        lr: The learning rate of Adam.
+        auxiliary_lr: That of the critic or log-normaliser; by default the same.
+        betas: Adam's coefficients.
+        lr_decay: Let both learning rates fall to zero along half a cosine.
+        weight_decay: Added to the model's gradient as weight_decay times the weights.
+        average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999.
+        noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
+            of the steps, and helps where modes lie apart.
+        seed: The source of all that is random.
+    """
+
+    steps: int = 2000
+    batch_size: int = 128
+    lr: float = 1e-3
+    auxiliary_lr: float | None = None
+    betas: tuple[float, float] = (0.5, 0.9)
+    lr_decay: bool = False
+    weight_decay: float = 0.0
+    average: float | None = None
+    noise: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps)
+        check_count("batch_size", self.batch_size)
+        check_number("lr", self.lr, over=0)
+        if self.auxiliary_lr is not None:
+            check_number("auxiliary_lr", self.auxiliary_lr, over=0)
+        if len(self.betas) != 2:
+            raise InputError("betas", f"expected two numbers, got {self.betas!r}")
+        for beta in self.betas:
+            check_number("betas", beta, least=0, under=1)
+        check_number("weight_decay", self.weight_decay, least=0)
+        if self.average is not None:
+            check_level("average", self.average)
+        if self.noise is not None:
+            check_number("noise", self.noise, over=0)
+        check_seed("seed", self.seed)
+
+    def fixed(self) -> dict[str, Any]:
+        """What must stay the same when a run is resumed. The number of steps may grow unless something falls to zero
+        over it."""
+        return {
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "auxiliary_lr": self.lr if self.auxiliary_lr is None else self.auxiliary_lr,
+            "betas": list(self.betas),
+            "lr_decay": self.steps if self.lr_decay else False,
+            "weight_decay": self.weight_decay,
+            "average": self.average,
+            "noise": None if self.noise is None else [self.noise, self.steps],
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(TrainSettings):
+    """What `steinscope train` is asked for: a model and its data beside the settings of training.
+
+    Arguments:
+        data: The name of a two-dimensional data set, or a file with points.
+        model: An energy-based model, "ebm", or a "gaussian".
+        width: Units in each hidden layer of the EBM.
+        depth: Its hidden layers.
+        objective: One of the objectives of `train`.
+        l2: The penalty λ of the critic, for the objective lsd.
+        critic_steps: Steps of the critic for each step of the model, for the objective lsd.
+        checkpoint_every: Steps between two checkpoints.
+        log_every: Steps between two log points.
+    """
+
+    data: str
+    model: str = "ebm"
+    width: int = 128
+    depth: int = 2
+    objective: str = "lsd"
+    l2: float | None = None
+    critic_steps: int | None = None
+    checkpoint_every: int = 500
+    log_every: int = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("model", self.model, ("ebm", "gaussian"))
+        for name in ("width", "depth", "checkpoint_every", "log_every"):
+            check_count(name, getattr(self, name))
+        if self.objective not in OBJECTIVES:
+            raise InputError("objective", f"expected one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
+        if self.model == "ebm" and OBJECTIVES[self.objective].is_for_normalised:
+            raise InputError(
+                "objective",
+                f"{self.objective} is for normalised models, and an EBM is not one; "
+                "take another objective, such as contrastive-divergence, or the model gaussian",
+            )
+        for name in ("l2", "critic_steps"):
+            if getattr(self, name) is not None and self.objective != "lsd":
+                raise InputError(name, f"this is a setting of the objective lsd, got objective {self.objective!r}")
+        if self.l2 is not None:
+            check_number("l2", self.l2, over=0)
+        if self.critic_steps is not None:
+            check_count("critic_steps", self.critic_steps)

@@ -1,0 +1,107 @@
+"""Checks of numbers that users give. Each returns a plain Python number, or says what it expected.
+
+Booleans are not numbers here, and 2.0 is not a count. NumPy's numbers are as good as Python's.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any, TypeGuard
+
+from steinscope.errors import InputError
+
+__all__ = ["check_choice", "check_count", "check_level", "check_number", "check_seed"]
+
+_MOST_SEED = 2**63 - 1
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    over: float | None = None,
+    least: float | None = None,
+    under: float | None = None,
+    most: float | None = None,
+) -> float:
+    """A finite number within bounds.
+
+    Arguments:
+        name: What the user calls it.
+        value: What came.
+        over: It must be larger than this.
+        least: It must be at least this.
+        under: It must be smaller than this.
+        most: It must be at most this.
+
+    Example:
+        >>> check_number("lr", 1, over=0)
+        1.0
+    """
+    if (
+        not _is_finite(value)
+        or (over is not None and not value > over)
+        or (least is not None and not value >= least)
+        or (under is not None and not value < under)
+        or (most is not None and not value <= most)
+    ):
+        raise InputError(name, f"expected {_words(over, least, under, most)}, got {value!r}")
+    return float(value)
+
+
+def _is_finite(value: Any) -> TypeGuard[float]:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _words(over: float | None, least: float | None, under: float | None, most: float | None) -> str:
+    if over is not None and under is not None:
+        return f"a number between {over:g} and {under:g}"
+    if over is not None:
+        return "a positive number" if over == 0 else f"a number above {over:g}"
+    upper = f" to {most:g}" if most is not None else f" to below {under:g}" if under is not None else " on"
+    return "a finite number" if least is None else f"a number from {least:g}{upper}"
+
+
+def check_count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """A whole number within bounds.
+
+    Arguments:
+        name: What the user calls it.
+        value: What came.
+        least: It must be at least this.
+        most: It must be at most this.
+
+    Example:
+        >>> check_count("steps", 10)
+        10
+    """
+    if not _is_whole(value) or value < least or (most is not None and value > most):
+        upper = " on" if most is None else f" to {most}"
+        raise InputError(name, f"expected a whole number from {least}{upper}, got {value!r}")
+    return int(value)
+
+
+def check_level(name: str, value: Any) -> float:
+    """A number between 0 and 1, such as the level of a test."""
+    return check_number(name, value, over=0, under=1)
+
+
+def check_seed(name: str, value: Any) -> int:
+    """A seed: a whole number from 0 to 2^63 - 1."""
+    if not _is_whole(value) or not 0 <= value <= _MOST_SEED:
+        raise InputError(name, f"expected a whole number from 0 to 2^63 - 1, got {value!r}")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, choices: Any) -> Any:
+    """One of several values."""
+    if value not in choices:
+        *others, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
+        expected = f"{', '.join(others)} or {last}" if others else last
+        raise InputError(name, f"expected {expected}, got {value!r}")
+    return value

@@ -1,0 +1,5 @@
+"""Train a model: the loop, its batches, checkpoints and processes, and runs in directories."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,159 @@
+"""Batches for training: from an array, a memmap, a torch Dataset, or a function that draws fresh points.
+
+Every batch has a number, and its points depend on the seed and that number alone. So a run that was stopped needs to
+know only how many batches it has used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from steinscope.errors import InputError
+from steinscope.points import Rows, check_rows, read_rows, rows_dtype
+from steinscope.support.randomness import derive_generator
+from steinscope.training.distributed import ONE_PROCESS, Processes
+
+__all__ = ["Batches", "make_batches"]
+
+# Streams of random numbers that must not meet.
+_ORDER, _FRESH, _LOOK = 101, 102, 103
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Numbered batches of points."""
+
+    def look(self, n: int) -> Tensor:
+        """About n points to take scales and sizes from before training, the same in every process."""
+        ...
+
+    def batch(self, number: int) -> Tensor:
+        """This process's part of a batch."""
+        ...
+
+
+def make_batches(
+    x: Any,
+    batch_size: int,
+    seed: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    shared: Processes = ONE_PROCESS,
+) -> Batches:
+    """Batches from whatever the user holds, or an `InputError` that says what it may be."""
+    if batch_size < 1:
+        raise InputError("batch_size", f"expected at least 1, got {batch_size}")
+    shared.check_batch(batch_size)
+    if isinstance(x, Dataset):
+        return _DatasetBatches(x, batch_size, seed, dtype, torch.device(device or "cpu"), shared)
+    if callable(x) and not isinstance(x, Tensor | np.ndarray):
+        return _FreshBatches(x, batch_size, seed, dtype, torch.device(device or "cpu"), shared)
+    return _ArrayBatches(check_rows(x, "x", dtype=dtype, device=device), batch_size, seed, dtype, device, shared)
+
+
+class _Passes:
+    """Which rows a batch has: a new random order at each pass; what is left over at the end of a pass is dropped."""
+
+    def __init__(self, n: int, batch_size: int, seed: int, shared: Processes) -> None:
+        if batch_size > n:
+            raise InputError("batch_size", f"expected at most the {n} points of x, got {batch_size}")
+        self.n, self.batch_size, self.seed, self.shared = n, batch_size, seed, shared
+        self.pass_number, self.order = -1, torch.empty(0)
+
+    def rows(self, number: int) -> Tensor:
+        per_pass = self.n // self.batch_size
+        pass_number, position = divmod(number, per_pass)
+        if pass_number != self.pass_number:
+            self.order = torch.randperm(self.n, generator=derive_generator(self.seed, _ORDER, pass_number))
+            self.pass_number = pass_number
+        return self.shared.take_part(self.order[position * self.batch_size : (position + 1) * self.batch_size])
+
+    def look(self, n: int) -> Tensor:
+        return torch.randperm(self.n, generator=derive_generator(self.seed, _LOOK))[:n]
+
+
+class _ArrayBatches:
+    def __init__(
+        self,
+        rows: Rows,
+        batch_size: int,
+        seed: int,
+        dtype: torch.dtype | None,
+        device: torch.device | str | None,
+        shared: Processes,
+    ) -> None:
+        self.rows = rows
+        self.dtype = dtype or rows_dtype(rows)
+        self.device = rows.device if isinstance(rows, Tensor) else torch.device(device or "cpu")
+        self.passes = _Passes(len(rows), batch_size, seed, shared)
+
+    def look(self, n: int) -> Tensor:
+        return read_rows(self.rows, self.passes.look(n), dtype=self.dtype, device=self.device)
+
+    def batch(self, number: int) -> Tensor:
+        return read_rows(self.rows, self.passes.rows(number), dtype=self.dtype, device=self.device)
+
+
+class _DatasetBatches:
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int,
+        seed: int,
+        dtype: torch.dtype | None,
+        device: torch.device,
+        shared: Processes,
+    ) -> None:
+        if not hasattr(dataset, "__len__"):
+            raise InputError("x", "expected a Dataset with a length; give a function that draws batches for a stream")
+        n = len(dataset)  # pyright: ignore[reportArgumentType]
+        if n == 0:
+            raise InputError("x", "expected at least one point, got an empty Dataset")
+        self.dataset, self.dtype, self.device = dataset, dtype, device
+        self.passes = _Passes(n, batch_size, seed, shared)
+
+    def look(self, n: int) -> Tensor:
+        return self._read(self.passes.look(n))
+
+    def batch(self, number: int) -> Tensor:
+        return self._read(self.passes.rows(number))
+
+    def _read(self, index: Tensor) -> Tensor:
+        items = [self.dataset[i] for i in index.tolist()]
+        # Of a pair, such as image and label, the first is the point.
+        points = [torch.as_tensor(item[0] if isinstance(item, tuple | list) else item) for item in items]
+        return check_rows(torch.stack(points), "x", dtype=self.dtype, device=self.device)  # pyright: ignore[reportReturnType]
+
+
+class _FreshBatches:
+    def __init__(
+        self,
+        draw: Callable[[int, torch.Generator], Any],
+        batch_size: int,
+        seed: int,
+        dtype: torch.dtype | None,
+        device: torch.device,
+        shared: Processes,
+    ) -> None:
+        self.draw, self.batch_size, self.seed = draw, batch_size, seed
+        self.dtype, self.device, self.shared = dtype, device, shared
+
+    def look(self, n: int) -> Tensor:
+        return self._draw(n, derive_generator(self.seed, _LOOK))
+
+    def batch(self, number: int) -> Tensor:
+        points = self._draw(self.batch_size, derive_generator(self.seed, _FRESH, number))
+        return self.shared.take_part(points)
+
+    def _draw(self, n: int, generator: torch.Generator) -> Tensor:
+        points = check_rows(self.draw(n, generator), "x", dtype=self.dtype, device=self.device)
+        if len(points) != n or not isinstance(points, Tensor):
+            raise InputError("x", f"the function was asked for {n} points and returned {len(points)}")
+        return points

@@ -1,0 +1,91 @@
+"""What data-parallel training by torchrun needs.
+
+Each process takes its part of every batch, and the gradients are averaged by one call a step. torch's
+DistributedDataParallel is not used: its hooks give wrong gradients where the loss itself contains a gradient.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+from steinscope.errors import InputError
+
+__all__ = ["ONE_PROCESS", "Processes", "processes"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train together, seen from one of them.
+
+    Arguments:
+        rank: The number of this process.
+        count: How many there are.
+    """
+
+    rank: int
+    count: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is the process that writes files and shows progress."""
+        return self.rank == 0
+
+    def check_batch(self, batch_size: int) -> None:
+        """Refuse a batch that cannot be shared in equal parts."""
+        if batch_size % self.count:
+            raise InputError("batch_size", f"expected a multiple of the {self.count} processes, got {batch_size}")
+
+    def take_part(self, rows: Tensor) -> Tensor:
+        """This process's rows of a batch."""
+        return rows if self.count == 1 else rows[self.rank :: self.count]
+
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors by their mean over the processes, in one call."""
+        if self.count == 1:
+            return
+        tensors = list(tensors)
+        flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        distributed.all_reduce(flat)
+        flat /= self.count
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.detach().copy_(part.view_as(tensor))
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors by those of the first process."""
+        if self.count > 1:
+            for tensor in tensors:
+                distributed.broadcast(tensor.detach(), 0)
+
+    def wait(self) -> None:
+        """Wait for all processes."""
+        if self.count > 1:
+            distributed.barrier()
+
+
+ONE_PROCESS = Processes(0, 1)
+
+
+@contextmanager
+def processes() -> Iterator[Processes]:
+    """The processes that torchrun started; one where it did not.
+
+    A process group that is there already is used. Otherwise one is made with gloo, and taken down at the end.
+    """
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if not distributed.is_available() or (count == 1 and not distributed.is_initialized()):
+        yield ONE_PROCESS
+        return
+    is_mine = not distributed.is_initialized()
+    if is_mine:
+        distributed.init_process_group("gloo")
+    try:
+        yield Processes(distributed.get_rank(), distributed.get_world_size())
+    finally:
+        if is_mine:
+            distributed.destroy_process_group()
