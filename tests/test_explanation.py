@@ -8,12 +8,11 @@ import torch
 from steinscope import FitSettings, InputError, discrepancy, gof_test
 from steinscope.critics import MLP, Linear
 from steinscope.kernels import ksd_test
-from steinscope.maps import RandomCosines
 from steinscope.maps.divergence import value_and_diagonal
 from steinscope.models import RBM
 from steinscope.portfolio.choice import make_learner
 
-from helpers import CRITICS, generator
+from helpers import generator
 
 
 def correlated(n=600, dim=5, seed=0):
@@ -62,23 +61,6 @@ def _with_graph(learner, points):
     if learner.name in ("features", "model"):
         return learner.feature_map(points) @ learner.weights.T
     return learner.critic(points) if learner.name == "mlp" else learner.field(points)[0]
-
-
-@pytest.mark.parametrize("name", CRITICS)
-def test_the_diagonal_of_every_critic_adds_up_to_its_divergence(name):
-    critic = CRITICS[name](3).double().eval()
-    x = torch.randn(4, 3, generator=generator(2), dtype=torch.float64)
-    f, diagonal = critic.value_and_diagonal(x)
-    value, divergence = critic.value_and_divergence(x)
-    torch.testing.assert_close(f, value)
-    torch.testing.assert_close(diagonal.sum(1), divergence)
-
-
-def test_the_diagonal_of_cosines_is_that_of_autograd():
-    x = torch.randn(4, 3, generator=generator(2))
-    cosines, weights = RandomCosines(3, count=10), torch.randn(3, 10, generator=generator(3))
-    expected = value_and_diagonal(lambda points: cosines(points) @ weights.T, x)
-    torch.testing.assert_close(cosines.value_and_diagonal(x, weights), expected)
 
 
 def test_the_guilty_coordinates_are_found():

@@ -4,7 +4,7 @@ import torch
 from steinscope.densities import as_density
 from steinscope.stein import LSD, PenalisedLSD, Power, mean_and_std, stein_values
 
-from helpers import CRITICS, DISTRIBUTIONS, as_model, generator, sample
+from helpers import DISTRIBUTIONS, MAKE_CRITIC, as_model, generator, sample
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -13,7 +13,7 @@ def test_steins_identity(name):
     dim, n = 3, 100_000
     x = sample(DISTRIBUTIONS[name](dim), n, seed=1)
     score = as_density(as_model(name, dim)).score(x)
-    for critic_name, make in CRITICS.items():
+    for critic_name, make in MAKE_CRITIC.items():
         critic = make(dim).float().eval()
         with torch.no_grad():
             mean, std = mean_and_std(critic.stein(x, score)[0])
@@ -22,7 +22,7 @@ def test_steins_identity(name):
 
 def test_a_wrong_model_breaks_the_identity():
     x = sample(DISTRIBUTIONS["student"](3), 100_000)
-    critic = CRITICS["linear"](3)
+    critic = MAKE_CRITIC["linear"](3)
     with torch.no_grad():
         mean, std = mean_and_std(critic.stein(x, -x)[0])
     assert abs(mean) > 10 * std / 100_000**0.5

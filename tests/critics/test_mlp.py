@@ -5,38 +5,10 @@ import torch
 from torch.nn import functional
 
 from steinscope import InputError
-from steinscope.critics import MLP, Features, Linear, Module, Preconditioned
-from steinscope.critics.network import as_critic
-from steinscope.maps import AnyFeatures, RandomCosines
+from steinscope.critics import MLP
 from steinscope.maps.activations import dropout_mask
 
-from helpers import CRITICS, brute_force_divergence, generator, network
-
-
-@pytest.mark.parametrize("name", CRITICS)
-def test_contract(name):
-    """Every critic: shape, exact divergence in evaluation mode, value equal to forward, images, same bits."""
-    critic = CRITICS[name](6).double().eval()
-    x = torch.randn(5, 6, dtype=torch.float64, generator=generator())
-    f, divergence = critic.value_and_divergence(x)
-    assert f.shape == x.shape and divergence.shape == (5,)
-    torch.testing.assert_close(f, critic(x), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(divergence, brute_force_divergence(critic, x), rtol=1e-10, atol=1e-11)
-    values, norms = critic.stein(x, -x)
-    torch.testing.assert_close(values, (-x * f).sum(1) + divergence)
-    assert (norms >= 0).all()
-    again = copy.deepcopy(critic).value_and_divergence(x)
-    assert torch.equal(again[0], f) and torch.equal(again[1], divergence)
-
-
-@pytest.mark.parametrize("name", [name for name in CRITICS if name not in ("any-features", "module")])
-def test_images_need_no_flattening(name):
-    critic = CRITICS[name](6).float().eval()
-    x = torch.randn(5, 2, 3, generator=generator())
-    f, divergence = critic.value_and_divergence(x)
-    flat_f, flat_divergence = critic.value_and_divergence(x.flatten(1))
-    assert f.shape == x.shape
-    assert torch.equal(f.flatten(1), flat_f) and torch.equal(divergence, flat_divergence)
+from helpers import brute_force_divergence, generator
 
 
 def masked_mlp(critic, masks):
@@ -139,59 +111,9 @@ def test_the_cheaper_divergence_is_chosen():
     assert not MLP(50, trace="hutchinson").eval()._is_exact(10_000)
 
 
-def test_dropout_keeps_the_mean_and_the_rate():
-    mask = dropout_mask(torch.empty(300, 301), 0.3, generator())
-    n = mask.numel()
-    dropped = float((mask == 0).float().mean())
-    assert abs(dropped - 0.3) < 4 * (0.3 * 0.7 / n) ** 0.5
-    assert mask.max() == pytest.approx(1 / 0.7, rel=1e-4)
-    assert torch.equal(mask, dropout_mask(torch.empty(300, 301), 0.3, generator()))
-
-
-def test_a_preconditioned_critic_is_the_critic_in_whitened_coordinates():
-    inner = MLP(3, width=8).double().eval()
-    covariance = torch.tensor([[4.0, 1.0, 0.0], [1.0, 2.0, 0.5], [0.0, 0.5, 1.0]], dtype=torch.float64)
-    mean = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    critic = Preconditioned(inner, mean, covariance)
-    x = torch.randn(9, 3, dtype=torch.float64, generator=generator())
-    score = torch.randn(9, 3, dtype=torch.float64, generator=generator(1))
-    f, divergence = critic.value_and_divergence(x)
-    values, norms = critic.stein(x, score)
-    torch.testing.assert_close(values, (score * f).sum(1) + divergence)
-    # The penalty is on g = L f, and L Lᵀ is the inverse of the covariance.
-    torch.testing.assert_close(norms, ((f @ torch.linalg.inv(covariance)) * f).sum(1))
-
-
-def test_features_are_solved_in_closed_form():
-    """The solution minimises the ridge problem: its gradient by autograd is zero."""
-    x = torch.randn(400, 3, dtype=torch.float64, generator=generator())
-    score = torch.sin(x) - x
-    for feature_map in (RandomCosines(3, count=15).double(), AnyFeatures(network(3).double())):
-        critic = Features(feature_map)
-        critic.solve([(x[:150], score[:150]), (x[150:], score[150:])], l2=0.7, ridge=0.0)
-        values, norms = critic.stein(x, score)
-        (gradient,) = torch.autograd.grad(values.mean() - 0.7 * norms.mean(), critic.weights)
-        assert float(gradient.abs().max()) < 1e-8
-
-
-def test_the_linear_critic_recovers_a_linear_optimum():
-    x = torch.randn(200_000, 2, dtype=torch.float64, generator=generator())
-    score = -x @ torch.tensor([[0.5, 0.1], [0.1, 1.0]], dtype=torch.float64) + 0.3
-    critic = Linear(2)
-    critic.solve([(x, score)], l2=0.5)
-    expected = torch.tensor([[0.5, -0.1, 0.3], [-0.1, 0.0, 0.3]], dtype=torch.float64)
-    assert float((critic.weights.detach() - expected).abs().max()) < 0.02
-
-
 def test_the_same_seed_gives_the_same_weights():
     ours, same, other = (MLP(4, seed=seed).layers[0].weight for seed in (1, 1, 2))
     assert torch.equal(ours, same) and not torch.equal(ours, other)
-
-
-def test_a_network_is_taken_as_a_critic():
-    assert isinstance(as_critic(network(2)), Module)
-    with pytest.raises(InputError, match="critic: expected a critic .*, got str"):
-        as_critic("mlp")
 
 
 @pytest.mark.parametrize(
@@ -199,14 +121,7 @@ def test_a_network_is_taken_as_a_critic():
     [
         (lambda: MLP(0), "MLP: dim, width and depth must be at least 1, got 0, 300 and 2"),
         (lambda: MLP(2, dropout=1.0), "dropout: expected a number from 0 to below 1, got 1.0"),
-        (lambda: Features(RandomCosines(2))(torch.ones(1, 2)), "critic: a Features critic has no weights"),
         (lambda: MLP(2).value_and_divergence(torch.ones(1, 3)), "x: this critic takes points of 2 coordinates, got 3"),
-        (lambda: Preconditioned.from_data(MLP(2), torch.ones(9, 2)), "x: all points are the same"),
-        (lambda: RandomCosines(2, bandwidth=0.0), "bandwidth: expected a positive number, got 0.0"),
-        (
-            lambda: Features(lambda x: x[0]).feature_map(torch.ones(3, 2)),
-            r"feature_map: expected .*\(3, K\), got \(2,\)",
-        ),
     ],
 )
 def test_bad_input(make, message):

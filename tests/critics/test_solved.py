@@ -1,0 +1,36 @@
+import pytest
+import torch
+
+from steinscope import InputError
+from steinscope.critics import Features, Linear
+from steinscope.maps import AnyFeatures, RandomCosines
+
+from helpers import generator, network
+
+
+def test_features_are_solved_in_closed_form():
+    """The solution minimises the ridge problem: its gradient by autograd is zero."""
+    x = torch.randn(400, 3, dtype=torch.float64, generator=generator())
+    score = torch.sin(x) - x
+    for feature_map in (RandomCosines(3, count=15).double(), AnyFeatures(network(3).double())):
+        critic = Features(feature_map)
+        critic.solve([(x[:150], score[:150]), (x[150:], score[150:])], l2=0.7, ridge=0.0)
+        values, norms = critic.stein(x, score)
+        (gradient,) = torch.autograd.grad(values.mean() - 0.7 * norms.mean(), critic.weights)
+        assert float(gradient.abs().max()) < 1e-8
+
+
+def test_the_linear_critic_recovers_a_linear_optimum():
+    x = torch.randn(200_000, 2, dtype=torch.float64, generator=generator())
+    score = -x @ torch.tensor([[0.5, 0.1], [0.1, 1.0]], dtype=torch.float64) + 0.3
+    critic = Linear(2)
+    critic.solve([(x, score)], l2=0.5)
+    expected = torch.tensor([[0.5, -0.1, 0.3], [-0.1, 0.0, 0.3]], dtype=torch.float64)
+    assert float((critic.weights.detach() - expected).abs().max()) < 0.02
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="critic: a Features critic has no weights"):
+        Features(RandomCosines(2))(torch.ones(1, 2))
+    with pytest.raises(InputError, match="batches: expected at least one batch of points and scores, got none"):
+        Linear(2).solve([])
