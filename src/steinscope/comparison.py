@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.critics.base import Critic
 from steinscope.critics.fitting import DEFAULT_FIT
 from steinscope.densities import as_density
 from steinscope.errors import InputError, NonFiniteError
-from steinscope.estimation import Estimate, EstimateSettings, estimate_points
+from steinscope.estimation import Estimate, EstimatePlan, EstimateSettings, plan_estimate
+from steinscope.metric import Metric, MetricName
 from steinscope.points import ScoredPoints, check_rows, rows_device, rows_dtype, score_rows
+from steinscope.portfolio.choice import Critics
 from steinscope.settings import FitSettings
 from steinscope.support.checks import check_level, check_seed
+from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import normal_quantile, upper_tail
 
 __all__ = ["Difference", "Ranking", "compare"]
@@ -90,9 +92,31 @@ class Ranking:
             return Difference(value, stderr, 0.5 if value == 0.0 else float(value > 0.0))
         return Difference(value, stderr, upper_tail(-value / stderr))
 
+    def best_is_better(self) -> np.ndarray:
+        """How sure it is that the best model is better than each of the others, from the second to the last.
+
+        The best is chosen on the same points. So the difference to it is compared with what the largest difference to
+        the best would be if all models were equally good: 0.95 is exceeded anywhere in one ranking of twenty then.
+        """
+        values = np.stack([estimate.values for estimate in self.estimates.values()])
+        if len(values) < 2:
+            return np.empty(0)
+        covariance = np.atleast_2d(np.cov(values)) / values.shape[1]
+        stderr = np.sqrt(np.maximum(_variances_of_differences(covariance), 0.0))
+        observed = (values.mean(1) - values[0].mean())[1:]
+        draws = _normal_draws(covariance)
+        # In each draw: the largest standardised difference to the smallest value.
+        best = draws.argmin(1)
+        spread = np.where(stderr[best] > 0, stderr[best], np.inf)
+        largest = ((draws - draws.min(1, keepdims=True)) / spread).max(1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.where(stderr[0, 1:] > 0, observed / stderr[0, 1:], np.where(observed > 0, np.inf, 0.0))
+        return np.array([float((largest < one).mean()) for one in z])
+
     def rows(self) -> list[dict[str, Any]]:
         """The table: one dictionary for each model, best first, those that failed last."""
         table = []
+        better = self.best_is_better()
         for rank, (name, estimate) in enumerate(self.estimates.items(), start=1):
             to_best = self.difference(name, self.names[0]) if rank > 1 else None
             table.append(
@@ -105,7 +129,7 @@ class Ranking:
                     "fisher_bound_lower": estimate.fisher_bound_lower,
                     "difference": to_best.value if to_best else 0.0,
                     "difference_stderr": to_best.stderr if to_best else 0.0,
-                    "best_is_better": to_best.probability if to_best else None,
+                    "best_is_better": better[rank - 2] if to_best else None,
                     "failure": None,
                 }
             )
@@ -152,12 +176,13 @@ def compare(
     models: Mapping[str, Any],
     x: Any,
     *,
+    critics: Critics = "auto",
     l2: float = 0.5,
+    metric: MetricName = "scaled",
     folds: int | None = 5,
-    critic: Critic | torch.nn.Module | None = None,
-    split: Sequence[float] = (0.8, 0.1, 0.1),
-    precondition: bool = False,
+    split: Sequence[float] = (0.6, 0.2, 0.2),
     settings: FitSettings = DEFAULT_FIT,
+    jobs: int | None = None,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -165,20 +190,22 @@ def compare(
 ) -> Ranking:
     """Rank models by how far they are from the points, the smallest learned Stein discrepancy first.
 
-    Every model gets its own critic. All critics start from the same weights, train on the same points in the same
-    order, and hold out the same points, so that the difference of two models is a mean of paired differences, whose
-    standard error is mostly much smaller than that of either discrepancy.
+    The same kinds of critics are fitted for each model, to the same points, in the same coordinates, and they hold out
+    the same points, so that the difference of two models is a mean of paired differences, whose standard error is
+    mostly much smaller than that of either discrepancy.
 
     Arguments:
         models: A model, or an array of scores at x, for each name.
         x: The points, an array (n, ...) or a memmap.
+        critics: As in `discrepancy`. `"model"`, a model's own features, is not part of `"auto"` here: it would look
+            more closely at models that have features.
         l2: The penalty λ. Discrepancies with different λ are not comparable.
-        folds: Hold out one of so many parts at a time, so that every point is held out once; None for one split.
-        critic: The critic to start from, or a network; by default that of `discrepancy`.
-        split: The shares of the points for training, validation and estimation; with folds, the first two say how the
-            points that are not held out are shared.
-        precondition: As in `discrepancy`.
+        metric: As in `discrepancy`. It depends on the points alone, so that it is the same for all models.
+        folds: As in `discrepancy`.
+        split: As in `discrepancy`.
         settings: As in `discrepancy`.
+        jobs: How many models and folds are worked on at once, each with one thread; by default one after the other,
+            with all threads. The numbers do not depend on how many.
         seed: A whole number: the split, the first weights, batches and probes of every critic.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -189,36 +216,70 @@ def compare(
         finite, is reported in its row and does not stop the others.
 
     Example:
-        >>> from steinscope.critics import Linear
         >>> from steinscope.models import Gaussian
         >>> x = Gaussian(torch.zeros(2)).sample(1000)
         >>> models = {"shifted": Gaussian(torch.ones(2)), "true": Gaussian(torch.zeros(2))}
-        >>> compare(models, x, critic=Linear(2)).names
+        >>> compare(models, x, critics="closed form").names
         ('true', 'shifted')
     """
     check_seed("seed", seed)
-    how = EstimateSettings(critic, l2, split, folds, precondition, settings)
+    how = EstimateSettings(critics, l2, metric, folds, split, settings)
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
     _check_models(models, rows.shape)
-    estimates: dict[str, Estimate] = {}
     failures: dict[str, str] = {}
+    plans: dict[str, EstimatePlan] = {}
+    shared: Metric | None = None
     for number, (name, model) in enumerate(models.items(), start=1):
         try:
-            points = ScoredPoints(rows, score_rows(model, rows, dtype=dtype, device=place, name=name), dtype, place)
+            scores = score_rows(model, rows, dtype=dtype, device=place, name=name)
+            points = ScoredPoints(rows, scores, dtype, place)
+            title = f"{name} ({number}/{len(models)})"
+            plans[name] = plan_estimate(
+                points, model, how, seed=seed, purpose="ranking", metric=shared, progress=progress, title=title
+            )
+            shared = plans[name].metric
         except InputError as error:
             failures[name] = error.problem
-            continue
-        title = f"{name} ({number}/{len(models)})"
-        try:
-            estimates[name] = estimate_points(points, how, seed=seed, progress=progress, title=title)
-        except NonFiniteError as error:
-            failures[name] = str(error)
+    outcomes = run_jobs([_Attempt(task) for plan in plans.values() for task in plan.tasks], jobs)
+    estimates: dict[str, Estimate] = {}
+    for name, plan in plans.items():
+        own, outcomes = outcomes[: len(plan.tasks)], outcomes[len(plan.tasks) :]
+        problems = [outcome for outcome in own if isinstance(outcome, str)]
+        if problems:
+            failures[name] = problems[0]
+        else:
+            estimates[name] = plan.finish([outcome for outcome in own if not isinstance(outcome, str)])
     if not estimates:
         name, reason = next(iter(failures.items()))
         raise InputError("models", f"none of the {len(models)} could be ranked; {name}: {reason}")
     ranked = sorted(estimates.items(), key=lambda item: item[1].value)
     return Ranking(dict(ranked), failures, l2, folds)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """The work on one fold of one model, or why it failed: one model must not stop the others."""
+
+    task: Any
+
+    def __call__(self) -> Any:
+        try:
+            return self.task()
+        except (InputError, NonFiniteError) as error:
+            return error.problem if isinstance(error, InputError) else str(error)
+
+
+def _variances_of_differences(covariance: np.ndarray) -> np.ndarray:
+    variances = np.diagonal(covariance)
+    return variances[:, None] + variances - 2 * covariance
+
+
+def _normal_draws(covariance: np.ndarray, count: int = 20_000) -> np.ndarray:
+    """Draws of models' errors. Their number is odd to no model, and they are the same for the same covariance."""
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    return np.random.default_rng(0).standard_normal((count, len(covariance))) @ root.T
 
 
 def _check_models(models: Any, shape: tuple[int, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,62 +12,93 @@ import torch
 from torch import Tensor
 
 from steinscope.critics.base import Critic
-from steinscope.critics.fitting import DEFAULT_FIT, History, evaluate, fit_points
+from steinscope.critics.fitting import DEFAULT_FIT, History
 from steinscope.critics.mean import Mean
-from steinscope.critics.mlp import MLP
-from steinscope.critics.network import as_critic
-from steinscope.critics.preconditioned import Preconditioned
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, explain_held_out
+from steinscope.metric import Metric, MetricName
 from steinscope.points import ScoredPoints, make_points
+from steinscope.portfolio.choice import CriticChoice, Critics, Purpose, choose_critics
+from steinscope.portfolio.learner import Context
+from steinscope.portfolio.stacking import FoldFit, fit_fold
+from steinscope.registries import CRITICS
 from steinscope.settings import FitSettings
-from steinscope.stein import PenalisedLSD, mean_and_std
-from steinscope.support.checks import check_count, check_number
+from steinscope.support.checks import check_choice, check_count, check_number
+from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import normal_quantile
 from steinscope.support.randomness import Seed, make_generator
 
-__all__ = ["Estimate", "EstimateSettings", "discrepancy", "estimate_points"]
+__all__ = ["CriticShare", "Estimate", "EstimatePlan", "EstimateSettings", "discrepancy", "plan_estimate"]
 
-_WHITENING_ROWS = 100_000
-_DROPOUT_BELOW = 5000
+_METRIC_ROWS = 100_000
 _MOST_VALIDATION = 10_000
 
 
 @dataclass(frozen=True)
-class Estimate:
-    r"""An estimate of the learned Stein discrepancy, from points that the critic has not seen.
+class CriticShare:
+    """What one critic found.
 
     Arguments:
-        value: The mean Stein value of the held-out points. Where the critic is the best one it is
-            $E\|s_q - s_p\|^2 / 2\lambda$.
-        stderr: Its standard error, given the critic.
-        values: The Stein value of each held-out point.
+        name: The critic.
+        value: The discrepancy that it finds alone, on the held-out points.
+        stderr: Its standard error.
+        share: Its share of the mean Stein value of the stack.
+    """
+
+    name: str
+    value: float
+    stderr: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    r"""An estimate of the learned Stein discrepancy, from points that the critics have not seen.
+
+    Arguments:
+        value: The mean of $2(s_i - \lambda \|f_i\|^2)$ over the held-out points. In expectation it is at most
+            $E\|s_q - s_p\|^2 / 2\lambda$, whatever the critic f, and equal to it where f is the best one.
+        stderr: Its standard error, given the critics.
+        mean_stein: The mean Stein value of the held-out points, the paper's estimate. It can be too large.
+        values: The value of each held-out point.
         index: Which row of x each of them belongs to.
-        fisher_bound: An estimate of a lower bound on the Fisher divergence $E\|s_q - s_p\|^2$ which does not depend
-            on λ. Below zero it says nothing.
-        fisher_bound_lower: The lower end of its one-sided 95% confidence interval.
+        critics: What each critic found, alone and as a part of the stack.
         l2: The penalty λ.
-        critic: The fitted critic; with folds, the average of their critics.
-        history: How the critic was fitted; with folds, of the first of them.
+        metric: The coordinates in which the discrepancy is measured.
+        critic: The fitted stack of critics; with folds, the average of theirs.
+        history: How the first trained critic was fitted; None where all were solved.
         n_train: How many points trained each critic.
-        n_validation: How many points chose among the critics along the way.
+        n_validation: How many points chose among the critics and weighed them.
         n_test: How many points were held out for `value`.
+        notes: What a reader should know about this estimate.
         recipe: How `explain` works; see `steinscope.explanation.Recipe`.
     """
 
     value: float
     stderr: float
+    mean_stein: float
     values: np.ndarray = field(repr=False)
     index: np.ndarray = field(repr=False)
-    fisher_bound: float
-    fisher_bound_lower: float
+    critics: tuple[CriticShare, ...]
     l2: float
+    metric: str
     critic: Critic = field(repr=False)
-    history: History = field(repr=False)
+    history: History | None = field(repr=False)
     n_train: int
     n_validation: int
     n_test: int
+    notes: tuple[str, ...] = ()
     recipe: Recipe = field(default_factory=Recipe, repr=False, compare=False)
+
+    @property
+    def fisher_bound(self) -> float:
+        r"""An estimate of a lower bound on the Fisher divergence $E\|s_q - s_p\|^2$ in the metric: 2λ times `value`."""
+        return 2 * self.l2 * self.value
+
+    @property
+    def fisher_bound_lower(self) -> float:
+        """The lower end of the one-sided 95% confidence interval of `fisher_bound`."""
+        return 2 * self.l2 * (self.value - normal_quantile(0.95) * self.stderr)
 
     def explain(self, worst: int = 10) -> Explanation:
         """Which coordinates and points the discrepancy comes from, as critics see it that have not seen the points.
@@ -79,43 +110,45 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers and lists, ready for JSON. The critic is left out."""
-        names = ("value", "stderr", "fisher_bound", "fisher_bound_lower", "l2", "n_train", "n_validation", "n_test")
+        names = ("value", "stderr", "mean_stein", "fisher_bound", "fisher_bound_lower", "l2", "metric")
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*names, "n_train", "n_validation", "n_test")},
+            "critics": [vars(critic) for critic in self.critics],
+            "notes": list(self.notes),
             "values": self.values.tolist(),
             "index": self.index.tolist(),
-            "history": self.history.to_dict(),
+            "history": None if self.history is None else self.history.to_dict(),
         }
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the history of the critic and the held-out Stein values; returns the matplotlib figure."""
+        """Draw what each critic found and the values of the held-out points; returns the matplotlib figure."""
         from steinscope.plots import plot_estimate
 
         return plot_estimate(self, axes)
 
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"Learned Stein discrepancy   {self.value:.4g} ± {self.stderr:.2g}   (λ = {self.l2:g})",
-                f"Fisher divergence           at least {self.fisher_bound_lower:.4g} with 95% confidence, "
-                f"bound estimated at {self.fisher_bound:.4g}",
-                f"Points                      {self.n_train} train, {self.n_validation} validation, "
-                f"{self.n_test} held out",
-                f"Critic                      {type(self.critic).__name__}, selected at step {self.history.selected}",
-            ]
-        )
+        found = ", ".join(f"{critic.name} {critic.value:.3g} ({critic.share:.0%})" for critic in self.critics)
+        lines = [
+            f"Learned Stein discrepancy   {self.value:.4g} ± {self.stderr:.2g}   (λ = {self.l2:g}, {self.metric} "
+            "coordinates)",
+            f"Fisher divergence           at least {max(0.0, self.fisher_bound_lower):.4g} with 95% confidence",
+            f"Critics, alone (share)      {found}",
+            f"Points                      {self.n_train} train, {self.n_validation} validation, {self.n_test} held out",
+        ]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def discrepancy(
     x: Any,
     model: Any,
     *,
-    critic: Critic | torch.nn.Module | None = None,
+    critics: Critics = "auto",
     l2: float = 0.5,
-    split: Sequence[float] = (0.8, 0.1, 0.1),
-    folds: int | None = None,
-    precondition: bool = False,
+    metric: MetricName = "scaled",
+    folds: int | None = 5,
+    split: Sequence[float] = (0.6, 0.2, 0.2),
     settings: FitSettings = DEFAULT_FIT,
+    jobs: int | None = None,
     seed: Seed = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -123,20 +156,25 @@ def discrepancy(
 ) -> Estimate:
     r"""The learned Stein discrepancy between points and a model (Algorithm 1 of the paper, for one model).
 
-    A critic is trained on some of the points to make the mean Stein value large under the penalty λE‖f‖², chosen on
-    others, and its mean Stein value is taken on the rest. The model's score is computed once at each point.
+    Several critics are fitted to some of the points, most of them in closed form; others weigh them; the rest are held
+    out. What a network then finds beyond them joins the stack. The model's score is computed once at each point.
 
     Arguments:
         x: The points, an array (n, ...) or a memmap.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
-        critic: The critic to start from, or a network; by default the paper's, an `MLP` of two layers with 300 units,
-            with a linear skip, and with dropout of one half where fewer than 5000 points train it.
+        critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
+            names in `steinscope.registries.CRITICS` (`"linear"`, `"additive"`, `"kernel"`, `"mlp"`, and `"model"` where
+            the model has features) and critics or networks of your own.
         l2: The penalty λ. The best critic is (s_q - s_p) / 2λ.
-        split: The shares of the points for training, validation and estimation. More than 10 000 points for
-            validation are not needed; the others go to training.
-        folds: Cross-fit: hold out one of so many parts at a time, so that every point is held out once.
-        precondition: Whether the critic works in coordinates in which the points have identity covariance.
-        settings: Steps, batches and learning rate of the critic, and how it is chosen; see `FitSettings`.
+        metric: The coordinates in which critics are measured: `"scaled"`, each coordinate in units of its standard
+            deviation; `"whitened"`, all of them uncorrelated; or `"identity"`, as they come.
+        folds: Hold out one of so many parts at a time, so that every point is held out once; None for one split.
+        split: The shares of the points for training, validation and estimation; with folds, the first two say how the
+            points that are not held out are shared. More than 10 000 points for validation are not needed; the others
+            go to training.
+        settings: Steps, batches and learning rate of critics that are trained; see `FitSettings`.
+        jobs: How many folds are worked on at once, each with one thread; by default one after the other, with all
+            threads. The numbers do not depend on how many.
         seed: A whole number or a torch generator: the split, the first weights, batches and probes.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -145,32 +183,33 @@ def discrepancy(
     Example:
         >>> from steinscope.models import Gaussian
         >>> x = Gaussian(torch.zeros(2)).sample(2000)
-        >>> estimate = discrepancy(x, Gaussian(torch.ones(2)), settings=FitSettings(steps=300))
+        >>> estimate = discrepancy(x, Gaussian(torch.ones(2)), critics="closed form")
         >>> abs(estimate.value - 2.0) < 4 * estimate.stderr
         True
     """
-    recipe = EstimateSettings(critic, l2, split, folds, precondition, settings)
-    return estimate_points(make_points(x, model, dtype=dtype, device=device), recipe, seed=seed, progress=progress)
+    how = EstimateSettings(critics, l2, metric, folds, split, settings)
+    points = make_points(x, model, dtype=dtype, device=device)
+    plan = plan_estimate(points, model, how, seed=seed, progress=progress)
+    return plan.finish(run_jobs(plan.tasks, jobs))
 
 
 @dataclass(frozen=True)
 class EstimateSettings:
     """How a discrepancy is estimated, apart from points, model and seed; `discrepancy` says what each of them is."""
 
-    critic: Critic | torch.nn.Module | None = None
+    critics: Critics = "auto"
     l2: float = 0.5
-    split: Sequence[float] = (0.8, 0.1, 0.1)
-    folds: int | None = None
-    precondition: bool = False
+    metric: MetricName = "scaled"
+    folds: int | None = 5
+    split: Sequence[float] = (0.6, 0.2, 0.2)
     fit: FitSettings = DEFAULT_FIT
 
     def __post_init__(self) -> None:
         check_number("l2", self.l2, over=0)
+        check_choice("metric", self.metric, ("scaled", "whitened", "identity"))
         _check_split(self.split)
         if self.folds is not None:
             check_count("folds", self.folds, 2)
-        if self.critic is not None:
-            as_critic(self.critic)
 
     def parts(self, n: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows for training, validation and estimation, once or for each fold."""
@@ -179,87 +218,156 @@ class EstimateSettings:
         return _split_parts(n, self.split, generator)
 
 
-def estimate_points(
-    points: ScoredPoints, how: EstimateSettings, *, seed: Seed, progress: bool | None, title: str = "critic"
-) -> Estimate:
-    """`discrepancy` for points that have been checked and scored already."""
+def make_metric(points: ScoredPoints, name: MetricName, generator: torch.Generator) -> Metric:
+    """The coordinates of a name, from at most 100 000 of the points."""
+    rows = torch.randperm(len(points), generator=generator)[:_METRIC_ROWS]
+    x, score = points.take(rows)
+    if name == "whitened":
+        return Metric.whitened(x)
+    return Metric.scaled(x, score) if name == "scaled" else Metric.identity(x)
+
+
+@dataclass(frozen=True)
+class EstimatePlan:
+    """An estimate whose folds are still to be worked on, here or in other processes.
+
+    Arguments:
+        points: The points with the model's scores.
+        metric: The coordinates.
+        how: The settings.
+        parts: Rows for training, validation and estimation, for each fold.
+        tasks: The work on each fold.
+    """
+
+    points: ScoredPoints
+    metric: Metric
+    how: EstimateSettings
+    parts: list[tuple[Tensor, Tensor, Tensor]]
+    tasks: list[Callable[[], FoldFit]]
+
+    def finish(self, fits: Sequence[FoldFit]) -> Estimate:
+        """The estimate, from what the folds found."""
+        return _summary(self.points, self.metric, self.how, self.parts, fits)
+
+
+def plan_estimate(
+    points: ScoredPoints,
+    model: Any,
+    how: EstimateSettings,
+    *,
+    seed: Seed,
+    purpose: Purpose = "estimate",
+    metric: Metric | None = None,
+    progress: bool | None = None,
+    title: str = "critics",
+) -> EstimatePlan:
+    """`discrepancy` for points that have been checked and scored already, up to the work on the folds.
+
+    Arguments:
+        points: The points with the model's scores.
+        model: The model as the user gave it.
+        how: The settings.
+        seed: As in `discrepancy`.
+        purpose: What the critics are for, an estimate or a ranking.
+        metric: The coordinates; by default those that the settings name.
+        progress: As in `discrepancy`.
+        title: What the progress bar says.
+    """
+    chosen = choose_critics(how.critics, model, len(points), purpose)
     generator = make_generator(seed)
     parts = how.parts(len(points), generator)
-    n_train = len(parts[0][0])
-    critic = how.critic
-    if critic is None:
-        critic = MLP(points.dim, dropout=0.5 if n_train < _DROPOUT_BELOW else 0.0, skip=True, seed=generator)
+    own = make_metric(points, how.metric, generator)
+    metric = own if metric is None else metric
     # One seed for each part, drawn beforehand: however long a critic trains, the next one starts from the same numbers.
     seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
-    held_out, values, bounds, critics, histories = [], [], [], [], []
-    for number, (train, validation, test) in enumerate(parts, start=1):
-        noise = make_generator(seeds[number - 1], points.device)
-        training = points.subset(train)
-        start = as_critic(critic)
-        if how.precondition:
-            start = Preconditioned.from_data(start, training.take(slice(_WHITENING_ROWS))[0])
-        kept = points.subset(validation) if len(validation) else None
-        fit = fit_points(
-            start,
-            training,
-            kept,
-            PenalisedLSD(how.l2),
-            how.fit,
-            seed=seeds[number - 1],
-            progress=progress,
-            title=title if how.folds is None else f"{title}, fold {number}/{how.folds}",
+    moved, shape = points.in_metric(metric), tuple(points.x.shape[1:])
+    tasks: list[Callable[[], FoldFit]] = [
+        _Fold(moved, part, chosen, Context(model, metric, shape, part_seed), how, progress, title, number)
+        for number, (part, part_seed) in enumerate(zip(parts, seeds, strict=True), start=1)
+    ]
+    return EstimatePlan(points, metric, how, parts, tasks)
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """The work on one part, which another process can do."""
+
+    points: ScoredPoints
+    part: tuple[Tensor, Tensor, Tensor]
+    critics: list[CriticChoice]
+    context: Context
+    how: EstimateSettings
+    progress: bool | None
+    title: str
+    number: int
+
+    def __call__(self) -> FoldFit:
+        how = self.how
+        title = self.title if how.folds is None else f"{self.title}, fold {self.number}/{how.folds}"
+        train, validation, test = (self.points.subset(rows) for rows in self.part)
+        return fit_fold(
+            train, validation, test, self.critics, self.context, how.l2, how.fit, progress=self.progress, title=title
         )
-        test_points = points.subset(test)
-        test_values, test_norms = evaluate(fit.critic, test_points, noise)
-        scale = _best_scale(*evaluate(fit.critic, kept if kept is not None else training, noise))
-        held_out.append(test)
-        values.append(test_values)
-        bounds.append(_fisher_values(test_values, test_norms, scale))
-        critics.append(fit.critic)
-        histories.append(fit.history)
-    all_values = torch.cat(values)
-    n_test = len(all_values)
-    value, std = mean_and_std(all_values)
-    bound, bound_std = mean_and_std(torch.cat(bounds))
-    train, validation, _ = parts[0]
-    name = type(critics[0]).__name__
+
+
+def _summary(
+    points: ScoredPoints,
+    metric: Metric,
+    how: EstimateSettings,
+    parts: list[tuple[Tensor, Tensor, Tensor]],
+    fits: Sequence[FoldFit],
+) -> Estimate:
+    values, steins = (np.concatenate([getattr(fit, name) for fit in fits]) for name in ("values", "steins"))
+    n, critics = len(values), [fit.critic(metric) for fit in fits]
+    if not np.isfinite(values).all():
+        raise InputError("x", "the values of some points are not finite; their scores or coordinates are too large")
+    held_out = [test for _, _, test in parts]
+    shares = _shares(fits, float(steins.sum()))
+    value, stderr = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n)
+    notes = dict.fromkeys(note for fit in fits for note in fit.notes)
+    if value < 2 * stderr:
+        looked = "; ".join(f"{critic.name}: {_text(critic.name)}" for critic in shares)
+        notes[f"little or nothing was found; looked for: {looked}"] = None
     return Estimate(
         value=value,
-        stderr=std / math.sqrt(n_test),
-        values=all_values.cpu().numpy(),
+        stderr=stderr,
+        mean_stein=float(steins.mean()),
+        values=values,
         index=torch.cat(held_out).cpu().numpy(),
-        fisher_bound=bound,
-        fisher_bound_lower=bound - normal_quantile(0.95) * bound_std / math.sqrt(n_test),
+        critics=shares,
         l2=how.l2,
+        metric=how.metric,
         critic=critics[0] if len(critics) == 1 else Mean(critics).eval(),
-        history=histories[0],
-        n_train=len(train),
-        n_validation=len(validation),
-        n_test=n_test,
+        history=next((fit.history for fit in fits if fit.history is not None), None),
+        n_train=len(parts[0][0]),
+        n_validation=len(parts[0][1]),
+        n_test=n,
+        notes=tuple(notes),
         recipe=Recipe(
             lambda worst, position: explain_held_out(
-                points, list(zip(held_out, critics, strict=True)), name, worst, "discrepancy", False
+                points, list(zip(held_out, critics, strict=True)), "stack", worst, "discrepancy", (how.l2, metric)
             )
         ),
     )
 
 
-def _best_scale(values: Tensor, norms: Tensor) -> float:
-    """The factor c that makes 2 c E[s] - c² E‖f‖² largest, from points that are not used for the bound."""
-    return max(0.0, float(values.double().mean() / norms.double().mean().clamp_min(1e-300)))
+def _text(name: str) -> str:
+    return CRITICS[name].text if name in CRITICS else "a critic of your own"
 
 
-def _fisher_values(values: Tensor, norms: Tensor, scale: float) -> Tensor:
-    r"""Pointwise values whose mean is at most the Fisher divergence in expectation.
-
-    For every f, $2 E[s_f] - E\|f\|^2 = E\|s_q - s_p\|^2 - E\|f - (s_q - s_p)\|^2$. Here f is the critic times `scale`.
-    """
-    return 2 * scale * values.double() - scale**2 * norms.double()
+def _shares(fits: Sequence[FoldFit], total: float) -> tuple[CriticShare, ...]:
+    """Critic by critic over all folds. One that a fold left out has found nothing there."""
+    shares = []
+    for name in dict.fromkeys(name for fit in fits for name in fit.alone):
+        alone = np.concatenate([fit.alone.get(name, np.zeros(len(fit.values))) for fit in fits])
+        part = sum(fit.parts.get(name, 0.0) for fit in fits)
+        stderr = float(alone.std(ddof=1)) / math.sqrt(len(alone))
+        shares.append(CriticShare(name, float(alone.mean()), stderr, part / total if total > 0 else 0.0))
+    return tuple(shares)
 
 
 def _split_parts(n: int, split: Sequence[float], generator: torch.Generator) -> list[tuple[Tensor, Tensor, Tensor]]:
-    total = sum(split)
-    n_validation, n_test = (max(2, round(n * part / total)) if part > 0 else 0 for part in split[1:])
+    n_validation, n_test = (max(2, round(n * part)) for part in split[1:])
     n_validation = min(n_validation, _MOST_VALIDATION)
     n_train = n - n_validation - n_test
     if n_train < 2:
@@ -274,20 +382,26 @@ def _fold_parts(
     share = split[1] / (split[0] + split[1])
     order = torch.randperm(n, generator=generator)
     parts = []
-    for test in order.tensor_split(folds):
-        rest = order[~torch.isin(order, test)]
-        n_validation = min(max(2, round(share * len(rest))), _MOST_VALIDATION) if share > 0 else 0
-        parts.append((rest[n_validation:], rest[:n_validation], test))
+    for start, stop in _bounds(n, folds):
+        rest = torch.cat([order[stop:], order[:start]])
+        n_validation = min(max(2, round(share * len(rest))), _MOST_VALIDATION)
+        parts.append((rest[n_validation:], rest[:n_validation], order[start:stop]))
     if min(len(part) for train, _, test in parts for part in (train, test)) < 2:
         raise InputError("x", f"{n} rows are too few for {folds} folds; each part needs at least 2 points")
     return parts
 
 
+def _bounds(n: int, folds: int) -> list[tuple[int, int]]:
+    sizes = [len(part) for part in torch.arange(n).tensor_split(folds)]
+    stops = np.cumsum(sizes).tolist()
+    return [(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
+
+
 def _check_split(split: Any) -> None:
-    good = len(split) == 3 and all(part >= 0 for part in split) and split[0] > 0 and split[2] > 0
+    good = len(split) == 3 and all(part > 0 for part in split)
     if not good or not math.isclose(sum(split), 1.0, abs_tol=1e-6):
         raise InputError(
             "split",
-            "expected shares for training, validation and estimation that add up to 1, "
-            f"such as (0.8, 0.1, 0.1), got {tuple(split)}",
+            "expected shares for training, validation and estimation that are positive and add up to 1, "
+            f"such as (0.6, 0.2, 0.2), got {tuple(split)}",
         )

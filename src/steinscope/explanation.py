@@ -19,6 +19,7 @@ from torch import Tensor
 
 from steinscope.critics.base import Critic
 from steinscope.errors import InputError
+from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
 from steinscope.support.checks import check_count, check_level
 from steinscope.support.normal import normal_quantile
@@ -30,6 +31,9 @@ _SAMPLE_ROWS = 500
 
 Field = Callable[[Tensor], tuple[Tensor, Tensor]]
 """The values of a critic at points (n, d), and the diagonal of its Jacobian."""
+
+Penalty = Callable[[Tensor], Tensor]
+"""What the penalty takes off, for each coordinate of each point, from the values of a critic."""
 
 
 @dataclass(frozen=True)
@@ -152,14 +156,29 @@ class Tally:
         score: Float[Tensor, "n d"],
         critic: Field,
         weight: float = 1.0,
+        *,
+        shown: Float[Tensor, "n d"] | None = None,
+        penalty: Penalty | None = None,
     ) -> None:
-        """Add the contributions s_i f_i + ∂_i f_i of points, times a weight."""
+        """Add the contributions s_i f_i + ∂_i f_i of points, times a weight.
+
+        Arguments:
+            index: Which rows they are.
+            x: The points, in the coordinates of the critic.
+            score: The scores there.
+            critic: The critic.
+            weight: The weight.
+            shown: The points as the user knows them; by default x.
+            penalty: What to take off, for each coordinate of each point.
+        """
+        shown = x if shown is None else shown
         for start in range(0, len(x), _CONTRIBUTION_ROWS):
             rows = slice(start, start + _CONTRIBUTION_ROWS)
             with torch.no_grad():
                 f, slopes = critic(x[rows])
-                terms = torch.addcmul(slopes, score[rows], f).double().cpu().numpy() * weight
-            self._add(index[rows].cpu().numpy(), x[rows].detach().cpu().numpy(), terms)
+                terms = torch.addcmul(slopes, score[rows], f).double()
+                terms = terms if penalty is None else terms - penalty(f)
+            self._add(index[rows].cpu().numpy(), shown[rows].detach().cpu().numpy(), weight * terms.cpu().numpy())
 
     def _add(self, index: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
         values = terms.sum(1)
@@ -212,9 +231,14 @@ class Tally:
 
 
 def explain_held_out(
-    points: ScoredPoints, parts: list[tuple[Tensor, Critic]], critic: str, worst: int, quantity: str, is_test: bool
+    points: ScoredPoints,
+    parts: list[tuple[Tensor, Critic]],
+    critic: str,
+    worst: int,
+    quantity: str,
+    measure: tuple[float, Metric] | None = None,
 ) -> Explanation:
-    """Explain a mean Stein value over held-out points, or its z-score.
+    """Explain a discrepancy over held-out points, or the z-score of a mean Stein value.
 
     Arguments:
         points: All points.
@@ -222,15 +246,16 @@ def explain_held_out(
         critic: The name of the critic.
         worst: How many of the worst points to keep.
         quantity: What the total is.
-        is_test: Whether the total is the z-score √n · mean / std, and not the mean.
+        measure: For a discrepancy, the mean of 2(s - λ‖f‖²), the penalty λ and the metric; for a z-score None.
     """
     tally = Tally(points.dim, worst)
+    penalty, weight = (None, 1.0) if measure is None else (_penalty(*measure), 2.0)
     for index, part_critic in parts:
         for rows, x, score in _flat_batches(points, index):
-            tally.add(rows, x, score, _shaped(part_critic, points.x.shape[1:]))
+            tally.add(rows, x, score, _shaped(part_critic, points.x.shape[1:]), weight, penalty=penalty)
 
     def scale(values: np.ndarray) -> float:
-        return math.sqrt(len(values)) * float(values.std(ddof=1)) if is_test else float(len(values))
+        return math.sqrt(len(values)) * float(values.std(ddof=1)) if measure is None else float(len(values))
 
     fields = [_shaped(part_critic, points.x.shape[1:]) for _, part_critic in parts]
 
@@ -239,6 +264,11 @@ def explain_held_out(
         return torch.stack([f for f, _ in pairs]).mean(0), torch.stack([slopes for _, slopes in pairs]).mean(0)
 
     return tally.finish(critic, quantity, scale, final, points.dtype)
+
+
+def _penalty(l2: float, metric: Metric) -> Penalty:
+    """λ f_i (LᵀL f)_i for each coordinate, which add up to λ‖L f‖²."""
+    return lambda f: l2 * f.double() * metric.field_in_z(metric.field_in_z(f.double()))
 
 
 def _flat_batches(points: ScoredPoints, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

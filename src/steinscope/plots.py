@@ -67,17 +67,24 @@ def plot_history(history: History, ax: Axes, truth: float | None = None) -> None
 
 
 def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:
-    """The history of the critic beside a histogram of the held-out Stein values."""
+    """What each critic finds alone, with 95% intervals, beside a histogram of the held-out values."""
     if axes is None:
         figure, grid = new_figure(1, 2)
         axes = grid[0]
     else:
         figure, axes = _two_axes(axes)
-    plot_history(estimate.history, axes[0])
+    names = [*(critic.name for critic in estimate.critics), "all together"]
+    found = np.array([*(critic.value for critic in estimate.critics), estimate.value])
+    stderr = np.array([*(critic.stderr for critic in estimate.critics), estimate.stderr])
+    position, half = np.arange(len(names)), normal_quantile(0.975) * stderr
+    axes[0].errorbar(found, position, xerr=half, fmt="o", markersize=4, color=COLOURS["train"], capsize=2)
+    axes[0].axvline(0.0, color=COLOURS["truth"], linewidth=1)
+    axes[0].set(xlabel=f"learned Stein discrepancy (λ = {estimate.l2:g})", yticks=position, yticklabels=names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
     axes[1].hist(estimate.values, bins="auto", color=COLOURS["validation"], alpha=0.7)
     axes[1].axvline(0.0, color=COLOURS["truth"], linewidth=1)
     axes[1].axvline(estimate.value, color=COLOURS["selected"], label=f"{estimate.value:.3g} ± {estimate.stderr:.2g}")
-    axes[1].set(xlabel="Stein value", ylabel="held-out points")
+    axes[1].set(xlabel="value of a point", ylabel="held-out points")
     axes[1].legend(frameon=False, fontsize=8)
     return figure
 

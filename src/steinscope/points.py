@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from steinscope.densities import as_density, call_model, placement
 from steinscope.errors import InputError
+from steinscope.metric import Metric
 
 __all__ = [
     "Rows",
@@ -131,9 +132,10 @@ class ScoredPoints:
     Arguments:
         x: The points.
         score: The model's score at each of them, of the same shape.
-        index: Which rows are meant; all of them if it is None.
         dtype: The floating type of the batches.
         device: The device of the batches.
+        index: Which rows are meant; all of them if it is None.
+        metric: The coordinates that batches are in; those of x if it is None.
     """
 
     x: Rows
@@ -141,6 +143,7 @@ class ScoredPoints:
     dtype: torch.dtype
     device: torch.device
     index: Tensor | None = None
+    metric: Metric | None = None
 
     def __len__(self) -> int:
         return len(self.x) if self.index is None else len(self.index)
@@ -162,13 +165,22 @@ class ScoredPoints:
         if self.in_memory:
             x, score = (read_rows(rows, index) for rows in (self.x, self.score))
             return ScoredPoints(x, score, self.dtype, self.device)
-        return ScoredPoints(self.x, self.score, self.dtype, self.device, index)
+        return replace(self, index=index)
+
+    def in_metric(self, metric: Metric) -> ScoredPoints:
+        """The same points in other coordinates, as vectors. Those on the disk are changed when they are read."""
+        if self.in_memory:
+            x, score = self.take(slice(None))
+            return ScoredPoints(metric.points(x), metric.scores(score), self.dtype, self.device)
+        return replace(self, metric=metric)
 
     def take(self, index: slice | Tensor) -> tuple[Float[Tensor, "n *shape"], Float[Tensor, "n *shape"]]:
         """A batch: points and scores of these rows."""
         if self.index is not None:
             index = self.index[index]
         x, score = (read_rows(rows, index, dtype=self.dtype, device=self.device) for rows in (self.x, self.score))
+        if self.metric is not None:
+            return self.metric.points(x), self.metric.scores(score)
         return x, score
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -55,15 +55,17 @@ class CriticEntry(Entry):
         needs: The method that a model must have; None where scores are enough.
         least_points: `"auto"` takes the critic from so many points on.
         is_closed_form: Whether it is solved, and so takes milliseconds. Such critics run first.
+        purposes: What `"auto"` takes it for.
     """
 
     needs: str | None = None
     least_points: int = 0
     is_closed_form: bool = True
+    purposes: tuple[str, ...] = ("test", "estimate", "ranking")
 
-    def applies(self, model: Any, n: int) -> bool:
-        """Whether `"auto"` takes it for this model and so many points."""
-        return self.suits(model) and n >= self.least_points
+    def applies(self, model: Any, n: int, purpose: str) -> bool:
+        """Whether `"auto"` takes it for this model, so many points and this purpose."""
+        return self.suits(model) and n >= self.least_points and purpose in self.purposes
 
     def suits(self, model: Any) -> bool:
         """Whether the model has what the critic needs."""
@@ -143,10 +145,10 @@ class Registry(Mapping[str, Member], Generic[Member]):
 
 CRITICS: Registry[CriticEntry] = Registry(
     "a critic",
-    CriticEntry("mean", "steinscope.portfolio.moments:MeanLearner", "wrong means"),
+    CriticEntry("mean", "steinscope.portfolio.moments:MeanLearner", "wrong means", purposes=("test",)),
     CriticEntry("linear", "steinscope.portfolio.moments:LinearLearner", "wrong means and covariances"),
-    CriticEntry("sparse", "steinscope.portfolio.sparse:SparseLearner", "wrong marginals, scales and pairs"),
-    CriticEntry("features", "steinscope.portfolio.features:CosineLearner", "smooth misfit in any direction"),
+    CriticEntry("additive", "steinscope.portfolio.additive:AdditiveLearner", "wrong marginals, scales and pairs"),
+    CriticEntry("kernel", "steinscope.portfolio.kernel:KernelLearner", "smooth misfit in any direction"),
     CriticEntry(
         "mlp",
         "steinscope.portfolio.trained:NetworkLearner",
@@ -163,6 +165,8 @@ CRITICS: Registry[CriticEntry] = Registry(
         needs="features",
         # A model's features may be costly to differentiate.
         is_closed_form=False,
+        # In a ranking they would look more closely at models that have features than at others.
+        purposes=("test", "estimate"),
     ),
 )
 

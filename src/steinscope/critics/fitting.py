@@ -122,8 +122,13 @@ def fit_points(
     progress: bool | None = None,
     callback: Callable[[int, Critic], None] | None = None,
     title: str = "critic",
+    give_up_after: int | None = None,
 ) -> Fit:
-    """`fit_critic` for points that have been checked already."""
+    """`fit_critic` for points that have been checked already.
+
+    `give_up_after` ends a fit that has not found anything after so many validations: no critic with a positive
+    penalised mean.
+    """
     steps, l2 = settings.steps, penalty_of(objective)
     critic = as_critic(critic)
     if l2 is None and (critic.is_solvable or (validation is not None and settings.select == "objective")):
@@ -172,6 +177,8 @@ def fit_points(
                 critic.train()
                 advance(step, recorder.note)
                 if settings.patience is not None and recorder.since_best >= settings.patience:
+                    break
+                if give_up_after is not None and len(recorder.rows) >= give_up_after and recorder.best_penalised <= 0:
                     break
     return recorder.finish()
 
@@ -224,6 +231,7 @@ class _Recorder:
         self.generator = generator
         self.rows: list[tuple[float, ...]] = []
         self.best, self.best_step, self.since_best = -math.inf, 0, 0
+        self.best_penalised = -math.inf
         self.best_state: dict[str, Tensor] = {}
         self.note = ""
 
@@ -237,6 +245,8 @@ class _Recorder:
                 raise NonFiniteError(f"critic: the validation mean turned non-finite at step {step}")
             self.note = f"validation {mean:.4g} ± {std / math.sqrt(len(values)):.2g}"
         self.rows.append((*mean_and_std(train_values), mean, std, norm, step))
+        if self.validation is not None and self.l2 is not None:
+            self.best_penalised = max(self.best_penalised, mean - self.l2 * norm)
         quality = (
             step
             if self.validation is None

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.comparison import compare
-from steinscope.critics.mlp import MLP
 from steinscope.data.images import to_logits
 from steinscope.densities import from_log_prob
 from steinscope.errors import NonFiniteError
@@ -157,8 +156,8 @@ def _judge(trial: Trial, out: Path) -> Trial:
         scores,
         x,
         folds=None,
-        critic=MLP(size**2, trial["critic_width"], skip=True, dropout=0.5),
-        precondition=True,
+        metric="whitened",
+        split=(0.8, 0.1, 0.1),
         settings=FitSettings(steps=trial["judge_steps"], batch_size=128, lr=1e-3),
         progress=False,
     )

@@ -44,7 +44,8 @@ def _run(trial: Trial, out: Path) -> Trial:
         score,
         l2=L2,
         folds=trial["folds"],
-        settings=FitSettings(steps=trial["steps"], select="mu-sigma"),
+        metric="identity",
+        settings=FitSettings(steps=trial["steps"]),
         seed=seed,
         progress=False,
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from steinscope.critics.mlp import MLP
 from steinscope.data.images import to_logits
 from steinscope.estimation import discrepancy
 from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, restore, save_grid, take_images, train_by_lsd
@@ -53,12 +52,12 @@ def _run(trial: Trial, out: Path) -> Trial:
     x = to_logits(take_images(data, "test", trial["test_images"], size), seed=1).flatten(1)
     with torch.no_grad():
         score = model.score(x)
-    critic = MLP(size**2, trial["critic_width"], skip=True, dropout=0.5)
     found = discrepancy(
         x,
         score,
-        critic=critic,
-        precondition=True,
+        metric="whitened",
+        folds=None,
+        split=(0.8, 0.1, 0.1),
         settings=FitSettings(steps=trial["judge_steps"], batch_size=128, lr=1e-3),
         progress=False,
     )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from steinscope.critics.base import Critic
 from steinscope.errors import InputError
 from steinscope.gof.prequential import prequential_test
 from steinscope.gof.split import split_test
 from steinscope.points import make_points
-from steinscope.portfolio.choice import choose_critics
+from steinscope.portfolio.choice import Critics, choose_critics
 from steinscope.results import TestResult
 from steinscope.support.checks import check_choice, check_count, check_level, check_seed
 
@@ -28,7 +26,7 @@ def gof_test(
     model: Any,
     *,
     scheme: Literal["prequential", "split"] = "prequential",
-    critics: str | Sequence[str | Critic] = "auto",
+    critics: Critics = "auto",
     blocks: int = 10,
     alpha: float = 0.05,
     repeats: int = 1,
@@ -44,9 +42,9 @@ def gof_test(
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
             MLP trained on 80% of the points, chosen on 10% and tested on 10%.
-        critics: `"auto"` for all that apply, or some of the names in `steinscope.registries.CRITICS` (`"mean"`,
-            `"linear"`, `"sparse"`, `"features"`, `"mlp"`, and `"model"` where the model has features) and critics of
-            your own.
+        critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
+            names in `steinscope.registries.CRITICS` (`"mean"`, `"linear"`, `"additive"`, `"kernel"`, `"mlp"`, and
+            `"model"` where the model has features) and critics or networks of your own.
         blocks: Into how many blocks the points are divided.
         alpha: The level.
         repeats: Test in so many random orders. The p-value is twice the mean of theirs, which is valid whatever
@@ -74,7 +72,7 @@ def gof_test(
     if scheme == "split":
         return split_test(points, alpha, seed, progress)
     check_count("blocks", blocks, 2, len(points) // 10)
-    chosen = choose_critics(critics, model, len(points))
+    chosen = choose_critics(critics, model, len(points), "test")
     results = [prequential_test(points, model, chosen, blocks, alpha, seed + r) for r in range(repeats)]
     if repeats == 1:
         return results[0]

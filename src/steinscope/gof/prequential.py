@@ -13,9 +13,10 @@ from torch import Tensor
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, Tally
 from steinscope.gof.combination import ORDER_NOTE, combine, combined_pvalue, soft_maximum
+from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
 from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_form, make_learner
-from steinscope.portfolio.learner import Learner
+from steinscope.portfolio.learner import Context, Learner
 from steinscope.results import CriticResult, TestResult
 from steinscope.support.normal import upper_tail
 from steinscope.support.randomness import make_generator
@@ -24,6 +25,7 @@ __all__ = ["prequential_test", "run_blocks"]
 
 _BATCH_ROWS = 8192
 _SCALE_ROWS = 1024
+_SCALE_POINTS = 8192
 _BEYOND_DOUBT = 1e-6
 
 
@@ -42,19 +44,22 @@ def prequential_test(
     """
     order = torch.randperm(len(points), generator=make_generator(seed))
     parts = order.tensor_split(blocks)
+    # Units of single coordinates must not matter. They are taken from the first block, which is not tested.
+    metric = Metric.scaled(*points.take(parts[0][:_SCALE_POINTS]))
+    moved, context = points.in_metric(metric), Context(model, metric, tuple(points.x.shape[1:]), seed)
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     cheap = [critic for critic in critics if is_closed_form(critic)]
     dear = [critic for critic in critics if not is_closed_form(critic)]
-    learners = [make_learner(critic, model, seed) for critic in cheap or dear]
-    values = run_blocks(points, parts, learners)
+    learners = [make_learner(critic, context) for critic in cheap or dear]
+    values = run_blocks(moved, parts, learners)
     notes = [ORDER_NOTE]
     if cheap and dear:
         if len(critics) * upper_tail(combine(values, parts).z.max()) < _BEYOND_DOUBT:
             left = ", ".join(map(critic_name, dear))
             notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
         else:
-            others = [make_learner(critic, model, seed) for critic in dear]
-            values = np.concatenate([values, run_blocks(points, parts, others)])
+            others = [make_learner(critic, context) for critic in dear]
+            values = np.concatenate([values, run_blocks(moved, parts, others)])
             learners += others
     found = combine(values, parts)
     if len(learners) < len(critics):
@@ -79,7 +84,7 @@ def prequential_test(
         tuple(notes),
         Recipe(
             lambda worst, position: _explain(
-                points, model, [*cheap, *dear][position], parts, seed, results[position].z, worst
+                points, moved, [*cheap, *dear][position], context, parts, results[position].z, worst
             )
         ),
     )
@@ -87,26 +92,32 @@ def prequential_test(
 
 def _explain(
     points: ScoredPoints,
-    model: Any,
+    moved: ScoredPoints,
     critic: CriticChoice,
+    context: Context,
     parts: Sequence[Tensor],
-    seed: int,
     expected_z: float,
     worst: int,
 ) -> Explanation:
-    """Go through the blocks again with one critic, and add up what coordinates and points contribute to its z-score."""
-    learner, tally = make_learner(critic, model, seed), Tally(points.dim, worst)
+    """Go through the blocks again with one critic, and add up what coordinates and points contribute to its z-score.
 
-    def watch(index: Tensor, x: Tensor, score: Tensor, factor: np.ndarray) -> None:
-        tally.add(index, x, score, learner.field, float(factor[0]))
+    What a coordinate contributes does not depend on its unit.
+    """
+    learner, tally, metric = make_learner(critic, context), Tally(points.dim, worst), context.metric
 
-    z = float(combine(run_blocks(points, parts, [learner], watch), parts).z[0])
+    def watch(index: Tensor, z: Tensor, score: Tensor, factor: np.ndarray) -> None:
+        tally.add(index, z, score, learner.field, float(factor[0]), shown=metric.original(z))
+
+    z = float(combine(run_blocks(moved, parts, [learner], watch), parts).z[0])
     if not math.isclose(z, expected_z, rel_tol=1e-3, abs_tol=1e-2):
         raise InputError("explain", "x or the model has changed since the test; test again")
     learner.refit()
-    return tally.finish(
-        learner.name, "z-score", lambda values: float(np.linalg.norm(values)), learner.field, points.dtype
-    )
+
+    def final(x: Tensor) -> tuple[Tensor, Tensor]:
+        f, slopes = learner.field(metric.points(x))
+        return metric.field_in_x(f), slopes
+
+    return tally.finish(learner.name, "z-score", lambda values: float(np.linalg.norm(values)), final, points.dtype)
 
 
 def run_blocks(

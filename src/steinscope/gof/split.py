@@ -60,8 +60,6 @@ def split_test(points: ScoredPoints, alpha: float, seed: int, progress: bool | N
         (critic,),
         notes=(ORDER_NOTE,),
         recipe=Recipe(
-            lambda worst, position: explain_held_out(
-                points, [(order[-n_test:], fit.critic)], "mlp", worst, "z-score", True
-            )
+            lambda worst, position: explain_held_out(points, [(order[-n_test:], fit.critic)], "mlp", worst, "z-score")
         ),
     )

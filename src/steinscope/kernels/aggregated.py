@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from steinscope.kernels.bootstrap import random_signs, u_statistics
-from steinscope.kernels.stein_kernel import KernelName, make_sample, median_distance, radial, stein_tiles
+from steinscope.kernels.stein_kernel import make_sample, stein_tiles
+from steinscope.maps.radial import KernelName, median_distance, radial
 from steinscope.results import TestResult
 from steinscope.support.checks import check_level, check_number
 from steinscope.support.randomness import make_generator

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steinscope.kernels.stein_kernel import Sample, make_sample, median_distance
+from steinscope.kernels.stein_kernel import Sample, make_sample
+from steinscope.maps.radial import median_distance
 from steinscope.results import TestResult
 from steinscope.support.checks import check_count, check_level, check_number
 from steinscope.support.randomness import make_generator

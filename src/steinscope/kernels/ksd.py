@@ -11,15 +11,8 @@ from torch import Tensor
 
 from steinscope.errors import InputError
 from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs, u_statistics
-from steinscope.kernels.stein_kernel import (
-    KernelName,
-    Sample,
-    make_sample,
-    median_distance,
-    radial,
-    stein_kernel,
-    stein_tiles,
-)
+from steinscope.kernels.stein_kernel import Sample, make_sample, stein_kernel, stein_tiles
+from steinscope.maps.radial import KernelName, median_distance, radial
 from steinscope.results import TestResult
 from steinscope.support.checks import check_choice, check_level, check_number
 from steinscope.support.normal import upper_tail

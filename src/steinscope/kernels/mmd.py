@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.kernels.stein_kernel import median_distance
+from steinscope.maps.radial import median_distance
 from steinscope.points import check_rows, read_rows
 from steinscope.results import TestResult
 from steinscope.support.checks import check_choice, check_count, check_level, check_number

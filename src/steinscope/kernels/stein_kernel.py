@@ -7,9 +7,9 @@ A matrix of it is three products of n × d matrices and a few passes over the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,14 +17,11 @@ from torch import Tensor
 
 from steinscope.errors import InputError
 from steinscope.estimation import make_points
-from steinscope.support.checks import check_choice, check_number
+from steinscope.maps.radial import Radial
 
-__all__ = ["KernelName", "Sample", "make_sample", "median_distance", "radial", "stein_kernel", "stein_tiles"]
+__all__ = ["Sample", "combine", "make_sample", "products", "stein_kernel", "stein_tiles"]
 
-KernelName = Literal["gaussian", "imq"]
-Radial = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 _TILE_ROWS = 2048
-_MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -50,29 +47,6 @@ def make_sample(x: Any, model: Any, least: int = 4) -> Sample:
     rows, score = points.take(slice(None))
     flat = rows.reshape(len(rows), -1)
     return Sample(flat - flat.mean(0), score.reshape(len(score), -1))
-
-
-def radial(kernel: KernelName, bandwidth: float) -> Radial:
-    """φ with its first two derivatives, as a function of the squared distance."""
-    check_number("bandwidth", bandwidth, over=0)
-    check_choice("kernel", kernel, ("gaussian", "imq"))
-    if kernel == "gaussian":
-        rate = 0.5 / bandwidth**2
-
-        def gaussian(squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            value = torch.exp(-rate * squared)
-            return value, -rate * value, rate**2 * value
-
-        return gaussian
-    rate = 1.0 / bandwidth**2
-
-    def inverse_multiquadric(squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        base = 1 + rate * squared
-        value = base.rsqrt()
-        first = value / base * (-0.5 * rate)
-        return value, first, first / base * (-1.5 * rate)
-
-    return inverse_multiquadric
 
 
 def stein_kernel(phi: Radial, a: Sample, b: Sample) -> Float[Tensor, "n m"]:
@@ -104,8 +78,3 @@ def stein_tiles(phi: Radial, sample: Sample, rows: int = _TILE_ROWS) -> Iterator
             if i == j:
                 tile.fill_diagonal_(0.0)
             yield a, b, tile
-
-
-def median_distance(x: Float[Tensor, "n d"]) -> float:
-    """The median distance between points, over at most the first 1000."""
-    return float(torch.pdist(x[:_MEDIAN_ROWS]).median().clamp_min(1e-30))

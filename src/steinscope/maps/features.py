@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_diagonal, value_and_exact
+from steinscope.metric import Metric
 from steinscope.shapes import FlatPoints
 from steinscope.support.randomness import Seed, make_generator
 
-__all__ = ["Affine", "AnyFeatures", "FeatureMap", "RandomCosines", "as_feature_map"]
+__all__ = ["Affine", "AnyFeatures", "FeatureMap", "InCoordinates", "RandomCosines", "as_feature_map"]
 
 FeatureRows = Float[Tensor, "n k"]
 Weights = Float[Tensor, "d k"]
@@ -75,6 +76,43 @@ class AnyFeatures(FeatureMap):
 def as_feature_map(features: FeatureMap | Callable[[Tensor], Tensor]) -> FeatureMap:
     """A feature map as it is, or any differentiable function as one."""
     return features if isinstance(features, FeatureMap) else AnyFeatures(features)
+
+
+class InCoordinates(FeatureMap):
+    """Features of x as features of the coordinates z of a metric.
+
+    Arguments:
+        inner: The features of x.
+        metric: The coordinates.
+    """
+
+    def __init__(self, inner: FeatureMap, metric: Metric) -> None:
+        super().__init__()
+        self.inner, self.metric = inner, metric
+
+    def forward(self, x: FlatPoints) -> FeatureRows:
+        """The features of each point."""
+        return self.inner(self.metric.original(x))
+
+    def _stretched(self, weights: Weights) -> Weights:
+        return self.metric.field_in_x(weights.T).T
+
+    def value_and_divergence(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, Float[Tensor, " n"]]:
+        """Value and divergence of z ↦ W φ(x): with x = R z + m the divergence is that of R W φ in x."""
+        f, divergence = self.inner.value_and_divergence(self.metric.original(x), self._stretched(weights))
+        return self.metric.field_in_z(f), divergence
+
+    def value_and_diagonal(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, FlatPoints]:
+        """Value of z ↦ W φ(x) and the diagonal of its Jacobian."""
+        if self.metric.root is not None:
+            return super().value_and_diagonal(x, weights)
+        f, diagonal = self.inner.value_and_diagonal(self.metric.original(x), self._stretched(weights))
+        return self.metric.field_in_z(f), diagonal
+
+    def sum_jacobian(self, x: FlatPoints) -> tuple[FeatureRows, Weights]:
+        """The features, and the sum of their derivatives in z."""
+        features, jacobian = self.inner.sum_jacobian(self.metric.original(x))
+        return features, self._stretched(jacobian)
 
 
 class Affine(FeatureMap):

@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+from torch import nn
 
 from steinscope.critics.base import Critic
+from steinscope.critics.network import as_critic
+from steinscope.critics.rescaled import Rescaled
+from steinscope.critics.solved import Features
 from steinscope.errors import InputError
-from steinscope.portfolio.learner import Learner
+from steinscope.maps.features import InCoordinates
+from steinscope.portfolio.features import FeatureLearner
+from steinscope.portfolio.learner import Context, Learner
 from steinscope.portfolio.trained import CriticLearner
 from steinscope.registries import CRITICS
 
-__all__ = ["CriticChoice", "choose_critics", "critic_name", "is_closed_form", "make_learner"]
+__all__ = [
+    "CLOSED_FORM",
+    "CriticChoice",
+    "Critics",
+    "Purpose",
+    "choose_critics",
+    "critic_name",
+    "estimate_learners",
+    "is_closed_form",
+    "make_learner",
+]
 
 CriticChoice = str | Critic
 
 
-def choose_critics(critics: str | Critic | Sequence[CriticChoice], model: Any, n: int) -> list[CriticChoice]:
+CLOSED_FORM = "closed form"
+Purpose = Literal["test", "estimate", "ranking"]
+Critics = str | Critic | nn.Module | Sequence[str | Critic | nn.Module]
+
+
+def choose_critics(critics: Critics, model: Any, n: int, purpose: Purpose) -> list[CriticChoice]:
     """The critics that were asked for.
 
     Arguments:
-        critics: `"auto"`, a name of `CRITICS`, a critic, or several of them.
+        critics: `"auto"` for all that apply, `"closed form"` for those of them that are solved, a name of `CRITICS`, a
+            critic or network, or several of them.
         model: The model, or its scores.
         n: How many points there are.
+        purpose: What they are for.
     """
-    chosen: list[CriticChoice] = [critics] if isinstance(critics, str | Critic) else list(critics)
-    if chosen == ["auto"]:
-        return [name for name, entry in CRITICS.items() if entry.applies(model, n)]
+    given = [critics] if isinstance(critics, str | nn.Module) else list(critics)
+    if given in (["auto"], [CLOSED_FORM]):
+        applying = [name for name, entry in CRITICS.items() if entry.applies(model, n, purpose)]
+        return [name for name in applying if given == ["auto"] or CRITICS[name].is_closed_form]
+    chosen = [as_critic(critic) if isinstance(critic, nn.Module) else critic for critic in given]
     if not chosen:
         raise InputError("critics", "expected at least one, got none")
     for critic in chosen:
@@ -35,7 +61,8 @@ def choose_critics(critics: str | Critic | Sequence[CriticChoice], model: Any, n
         if not isinstance(critic, str):
             raise InputError("critics", f"expected names or critics of steinscope.critics, got {type(critic).__name__}")
         if critic not in CRITICS:
-            raise InputError("critics", f"expected 'auto' or some of {', '.join(map(repr, CRITICS))}, got {critic!r}")
+            names = ", ".join(map(repr, CRITICS))
+            raise InputError("critics", f"expected 'auto', {CLOSED_FORM!r} or some of {names}, got {critic!r}")
         entry = CRITICS[critic]
         if not entry.suits(model):
             raise InputError("critics", f"{critic!r} needs a model with {entry.needs}(x), and this one has none")
@@ -52,8 +79,25 @@ def is_closed_form(critic: CriticChoice) -> bool:
     return isinstance(critic, str) and CRITICS[critic].is_closed_form
 
 
-def make_learner(critic: CriticChoice, model: Any, seed: int) -> Learner:
-    """A fresh learner."""
+def make_learner(critic: CriticChoice, context: Context) -> Learner:
+    """A fresh learner for a test."""
     if isinstance(critic, Critic):
-        return CriticLearner(critic, seed=seed)
-    return CRITICS[critic].load().for_model(model, seed)
+        return _own_learner(critic, context)
+    return CRITICS[critic].load().for_test(context)
+
+
+def estimate_learners(critic: CriticChoice, context: Context) -> Sequence[Learner]:
+    """Fresh learners for an estimate."""
+    if isinstance(critic, Critic):
+        return (_own_learner(critic, context),)
+    return CRITICS[critic].load().for_estimate(context)
+
+
+def _own_learner(critic: Critic, context: Context) -> Learner:
+    """A critic of the user's takes points as the user knows them."""
+    name = type(critic).__name__
+    if isinstance(critic, Features):
+        learner = FeatureLearner(InCoordinates(critic.feature_map, context.metric))
+        learner.name = name
+        return learner
+    return CriticLearner(Rescaled(critic, context.metric, context.shape), name, seed=context.seed)

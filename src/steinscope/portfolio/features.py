@@ -1,82 +1,73 @@
-"""Critics on given features, in closed form."""
+"""The critic on the model's own features, in closed form."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from steinscope.maps.features import FeatureMap, RandomCosines, as_feature_map
-from steinscope.portfolio.learner import Learner
+from steinscope.maps.features import FeatureMap, InCoordinates, as_feature_map
+from steinscope.portfolio.learner import Context, Learner
 from steinscope.shapes import FlatPoints, PerPoint
 
-__all__ = ["CosineLearner", "FeatureLearner", "ModelFeatureLearner"]
+__all__ = ["FeatureLearner", "ModelFeatureLearner", "ridge_solutions"]
 
-_WIDTH_ROWS = 200
+RIDGES = tuple(10.0**k for k in range(1, -8, -1))
 
 
 class FeatureLearner(Learner):
-    r"""The critic $f = W \varphi(x)$ on given features, with $W = C (G + rI)^{-1}$ from the averages over the past.
+    r"""The critic $f = W \varphi(x)$ on given features, with $W = C (G + rI)^{-1} / 2\lambda$ from averages.
 
     Arguments:
         feature_map: The features.
-        ridge: r, as a share of the mean diagonal entry of G.
+        ridge: r in a test, as a share of the mean diagonal entry of G.
     """
 
     def __init__(self, feature_map: FeatureMap, ridge: float = 1.0) -> None:
         self.feature_map, self.ridge = feature_map, ridge
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        self.seen = 0
+        self.count, self.dtype = 0, x.dtype
         self.gram: Tensor | float = 0.0
         self.cross: Tensor | float = 0.0
-
-    @torch.no_grad()
-    def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
-        f, divergence = self.feature_map.value_and_divergence(x, self.weights)
-        return torch.linalg.vecdot(score, f) + divergence
 
     @torch.no_grad()
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
         return self.feature_map.value_and_diagonal(x, self.weights)
 
     @torch.no_grad()
+    def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
+        return self.feature_map.value_and_divergence(x, self.weights)
+
+    @torch.no_grad()
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
         features, jacobian = self.feature_map.sum_jacobian(x)
-        self.gram = self.gram + features.T @ features
-        self.cross = self.cross + torch.addmm(jacobian, score.T, features)
-        self.seen += len(x)
+        self.gram = self.gram + (features.T @ features).double()
+        self.cross = self.cross + torch.addmm(jacobian, score.T, features).double()
+        self.count += len(x)
 
     def refit(self) -> None:
-        gram, cross = torch.as_tensor(self.gram) / self.seen, torch.as_tensor(self.cross) / self.seen
-        regular = gram.clone()
-        regular.diagonal().add_(self.ridge * float(gram.diagonal().mean()))
-        self.weights = torch.cholesky_solve(cross.T, torch.linalg.cholesky(regular)).T
+        for _ in self._solve(0.5, (self.ridge,)):
+            pass
+
+    def path(self, l2: float) -> Iterator[None]:
+        return self._solve(l2, RIDGES)
+
+    def _solve(self, l2: float, ridges: tuple[float, ...]) -> Iterator[None]:
+        gram, cross = torch.as_tensor(self.gram) / self.count, torch.as_tensor(self.cross) / self.count
+        for weights in ridge_solutions(gram, cross, l2, ridges):
+            self.weights = weights.to(self.dtype)
+            yield
 
 
-class CosineLearner(FeatureLearner):
-    """The critic on random cosines whose width is the median distance in the first batch.
-
-    Arguments:
-        count: How many random cosines.
-        ridge: As in `FeatureLearner`.
-        seed: The source of the frequencies.
-    """
-
-    name = "features"
-
-    def __init__(self, count: int = 100, ridge: float = 1.0, seed: int = 0) -> None:
-        self.count, self.ridge, self.seed = count, ridge, seed
-
-    @classmethod
-    def for_model(cls, model: Any, seed: int) -> Learner:
-        return cls(seed=seed)
-
-    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        width = float(torch.pdist(x[:_WIDTH_ROWS]).median().clamp_min(1e-30))
-        self.feature_map = RandomCosines(x.shape[1], self.count, width, seed=self.seed).to(x)
-        super().begin(x, score)
+def ridge_solutions(gram: Tensor, cross: Tensor, l2: float, ridges: tuple[float, ...]) -> Iterator[Tensor]:
+    r"""$\frac{1}{2\lambda} C (G + rI)^{-1}$ for several r, each a share of the mean diagonal entry of G."""
+    eigenvalues, vectors = torch.linalg.eigh(gram)
+    level = float(gram.diagonal().mean()) or 1.0
+    rotated, spectrum = cross @ vectors / (2 * l2), eigenvalues.clamp_min(0.0)
+    for ridge in ridges:
+        yield (rotated / (spectrum + ridge * level)) @ vectors.T
 
 
 class ModelFeatureLearner(FeatureLearner):
@@ -85,5 +76,5 @@ class ModelFeatureLearner(FeatureLearner):
     name = "model"
 
     @classmethod
-    def for_model(cls, model: Any, seed: int) -> Learner:
-        return cls(as_feature_map(model.features))
+    def for_test(cls, context: Context) -> Learner:
+        return cls(InCoordinates(as_feature_map(context.model.features), context.metric))

@@ -1,61 +1,102 @@
-"""What a critic of the portfolio is: one that learns from block to block.
+"""What a critic of the portfolio is: one that learns from points, and serves test and estimate alike.
 
-A learner is shown the points block by block. Before it takes in a block it gives the Stein values of that block's
-points under the critic that it made from the blocks before. Most learners make their critic in closed form from sums
+In a test a learner is shown the points block by block. Before it takes in a block it gives the Stein values of that
+block's points under the critic that it made from the blocks before. In an estimate it is shown the training points,
+and validation points choose along its path of regularisation. Most learners make their critic in closed form from sums
 over the points, so that a whole test costs a few passes of matrix products.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from steinscope.metric import Metric
 from steinscope.results import Finding
 from steinscope.shapes import FlatPoints, PerPoint
 
-__all__ = ["Learner"]
+__all__ = ["Context", "Learner"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a learner may know before it sees points. Most need nothing of it.
+
+    Arguments:
+        model: The model as the user gave it.
+        metric: The coordinates that points and scores will be in.
+        shape: The shape of a point as the user knows it.
+        seed: The source of all that is random in the learner.
+    """
+
+    model: Any
+    metric: Metric
+    shape: tuple[int, ...]
+    seed: int
 
 
 class Learner(ABC):
-    """A critic that learns from block to block.
+    """A critic that learns from points.
 
-    A new one needs `begin`, `observe`, `refit` and `field`, and a line in `steinscope.registries.CRITICS`.
+    A new one needs `begin`, `observe`, `refit` and `field`, and a line in `steinscope.registries.CRITICS`. All points
+    that it sees are in coordinates of unit scale.
     """
 
     name: str
 
     @classmethod
-    def for_model(cls, model: Any, seed: int) -> Learner:
-        """A fresh learner for a test of this model.
-
-        Arguments:
-            model: The model as the user gave it; many learners need nothing of it.
-            seed: The source of all that is random in the learner.
-        """
+    def for_test(cls, context: Context) -> Learner:
+        """A fresh learner for a test."""
         return cls()
+
+    @classmethod
+    def for_estimate(cls, context: Context) -> Sequence[Learner]:
+        """Fresh learners for an estimate, which then weighs them: by default that of a test."""
+        return (cls.for_test(context),)
 
     @abstractmethod
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        """Look at the first batch of the first block: scales and sizes are taken from it, and stay fixed."""
+        """Look at the first batch: sizes are taken from it, and stay fixed."""
 
     @abstractmethod
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
-        """Take in points of the present block. The critic does not change yet."""
+        """Take in points. The critic does not change yet."""
 
     @abstractmethod
     def refit(self) -> None:
-        """The block is over: make the critic from all points seen so far."""
+        """Make the critic that a test uses from all points seen so far."""
+
+    def path(self, l2: float) -> Iterator[None]:
+        """Make one critic after the other for an estimate with the penalty λ, from all points seen so far.
+
+        After each step the critic is the one just made. By default there is one, that of a test; its length does not
+        matter, because the estimate finds the best.
+        """
+        self.refit()
+        yield
+
+    def snapshot(self) -> Learner:
+        """The critic as it is now, which further steps along its path do not change."""
+        return copy.copy(self)
 
     @abstractmethod
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
-        """The critic of the blocks before at points, and the diagonal of its Jacobian."""
+        """The critic at points, and the diagonal of its Jacobian."""
+
+    def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
+        """The critic at points, and its divergence."""
+        f, diagonal = self.field(x)
+        return f, diagonal.sum(1)
 
     def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
-        """The Stein values of points under that critic."""
-        f, diagonal = self.field(x)
-        return torch.linalg.vecdot(score, f) + diagonal.sum(1)
+        """The Stein values of points under the critic."""
+        f, divergence = self.value_and_divergence(x)
+        return torch.linalg.vecdot(score, f) + divergence
 
     def findings(self) -> tuple[Finding, ...]:
         """What the critic found in all points seen, in words, strongest first; most critics have none."""

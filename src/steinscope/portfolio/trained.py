@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from steinscope.critics.base import Critic
+from steinscope.critics.fitting import History, fit_points
 from steinscope.critics.mlp import MLP
-from steinscope.critics.preconditioned import Preconditioned
-from steinscope.portfolio.learner import Learner
+from steinscope.points import ScoredPoints
+from steinscope.portfolio.learner import Context, Learner
+from steinscope.settings import FitSettings
 from steinscope.shapes import FlatPoints, PerPoint
 from steinscope.stein import PenalisedLSD
 from steinscope.support.randomness import make_generator
@@ -21,6 +24,8 @@ from steinscope.support.randomness import make_generator
 __all__ = ["CriticLearner", "NetworkLearner", "TrainedLearner"]
 
 _ENOUGH_POINTS = 500
+# A network that has found nothing beyond the other critics after so many validations finds nothing later.
+_HOPELESS_AFTER = 6
 
 
 class TrainedLearner(Learner):
@@ -53,6 +58,11 @@ class TrainedLearner(Learner):
         self.objective = objective or PenalisedLSD()
         self.weight_decay, self.seed = weight_decay, seed
 
+    @property
+    def is_solvable(self) -> bool:
+        """Whether the critic is solved in closed form."""
+        return False
+
     @abstractmethod
     def make_critic(self, x: FlatPoints) -> Critic:
         """The critic to start from, for points like these."""
@@ -64,6 +74,37 @@ class TrainedLearner(Learner):
         if not self.critic.is_solvable:
             trainable = [parameter for parameter in self.critic.parameters() if parameter.requires_grad]
             self.optimiser = torch.optim.Adam(trainable, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+
+    def fit(
+        self,
+        training: ScoredPoints,
+        validation: ScoredPoints,
+        l2: float,
+        settings: FitSettings,
+        *,
+        progress: bool | None = None,
+        title: str = "critic",
+    ) -> History:
+        """Train on points as a whole and let validation points choose, for an estimate."""
+        critic = self.make_critic(training.take(slice(1))[0])
+        objective = PenalisedLSD(l2)
+        fit = fit_points(
+            critic,
+            training,
+            validation,
+            objective,
+            settings,
+            seed=self.seed,
+            progress=progress,
+            title=title,
+            give_up_after=_HOPELESS_AFTER,
+        )
+        self.critic, self.generator = fit.critic, make_generator(self.seed, training.device, purpose="critic")
+        return fit.history
+
+    @torch.no_grad()
+    def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
+        return self.critic.eval().value_and_divergence(x, self.generator)
 
     @torch.no_grad()
     def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
@@ -102,36 +143,47 @@ class CriticLearner(TrainedLearner):
 
     Arguments:
         critic: The critic to start from. It is copied, not changed.
+        name: What results call it; by default its class.
         training: As in `TrainedLearner`.
     """
 
-    def __init__(self, critic: Critic, **training: Any) -> None:
+    def __init__(self, critic: Critic, name: str | None = None, **training: Any) -> None:
         super().__init__(**training)
-        self.name, self.start = type(critic).__name__, critic
+        self.name, self.start = name or type(critic).__name__, critic
+
+    @property
+    def is_solvable(self) -> bool:
+        """Whether the critic is solved in closed form."""
+        return self.start.is_solvable
 
     def make_critic(self, x: FlatPoints) -> Critic:
         return copy.deepcopy(self.start)
 
 
 class NetworkLearner(TrainedLearner):
-    """A small `MLP` in coordinates of unit scale.
+    """An `MLP` of two layers, small in a test.
 
     Arguments:
-        width: Units in each of its two hidden layers.
+        width: Units in each of its hidden layers.
         dropout: Its dropout.
+        skip: Whether it has a linear skip.
         training: As in `TrainedLearner`.
     """
 
     name = "mlp"
 
-    def __init__(self, width: int = 100, dropout: float = 0.5, **training: Any) -> None:
+    def __init__(self, width: int = 100, dropout: float = 0.5, skip: bool = False, **training: Any) -> None:
         super().__init__(**training)
-        self.width, self.dropout = width, dropout
+        self.width, self.dropout, self.skip = width, dropout, skip
 
     @classmethod
-    def for_model(cls, model: Any, seed: int) -> Learner:
-        return cls(seed=seed)
+    def for_test(cls, context: Context) -> Learner:
+        return cls(seed=context.seed)
+
+    @classmethod
+    def for_estimate(cls, context: Context) -> Sequence[Learner]:
+        """The critic of the paper, with a linear skip."""
+        return (cls(300, skip=True, seed=context.seed),)
 
     def make_critic(self, x: FlatPoints) -> Critic:
-        inner = MLP(x.shape[1], self.width, dropout=self.dropout, seed=self.seed).to(x)
-        return Preconditioned(inner, x.mean(0), torch.diag(x.var(0).clamp_min(1e-30)))
+        return MLP(x.shape[1], self.width, dropout=self.dropout, skip=self.skip, seed=self.seed)

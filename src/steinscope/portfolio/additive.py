@@ -1,22 +1,29 @@
-"""The sparse coordinate critic: sums of functions of single coordinates, kept where they stand out."""
+"""The additive critic: sums of functions of single coordinates.
+
+For a test the entries that stand out are kept, on their own coordinate and on others. For an estimate the functions of
+each coordinate on its own coordinate are solved together, and the pairs that stand out are a critic of their own.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.portfolio.learner import Learner
+from steinscope.portfolio.learner import Context, Learner
 from steinscope.results import Finding
 from steinscope.shapes import FlatPoints, PerPoint
 
-__all__ = ["SparseLearner"]
+__all__ = ["AdditiveLearner", "MarginalLearner", "PairLearner", "RotatedLearner"]
+
+_QUANTILE_ROWS = 5000
 
 
-class SparseLearner(Learner):
-    r"""The sparse coordinate critic: each output coordinate is a sum of functions of single coordinates.
+class AdditiveLearner(Learner):
+    r"""The additive critic of a test: each output coordinate is a sum of few functions of single coordinates.
 
     $f = W \varphi(x)$ with $\varphi$ each standardised coordinate and its sines and cosines at a few frequencies. Each
     entry of W is estimated on its own, as the average of $s_i \varphi_{jm} + [i = j] \varphi_{jm}'$ divided by its
@@ -24,12 +31,16 @@ class SparseLearner(Learner):
     wrong scales and wrong pairs, and the entries that survive say which.
     """
 
-    name = "sparse"
+    name = "additive"
     frequencies = (0.5, 1.0, 2.0, 3.0)
     fallback = 3
     most = 1000
     # Variances come from the first points alone: they need not be as good as the means, and would cost as much.
     variance_points = 1000
+
+    @classmethod
+    def for_estimate(cls, context: Context) -> Sequence[Learner]:
+        return MarginalLearner(), RotatedLearner(), PairLearner()
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         d = x.shape[1]
@@ -44,6 +55,7 @@ class SparseLearner(Learner):
         self.sums = torch.zeros(shape, dtype=x.dtype, device=x.device)
         self.squares = torch.full(shape, 1e-30, dtype=x.dtype, device=x.device)
         self.ratio = torch.empty_like(self.sums)
+        self.feature_squares = torch.zeros(len(table), d, dtype=x.dtype, device=x.device)
 
     def _features(self, x: FlatPoints) -> Float[Tensor, "n m d"]:
         """The functions of each coordinate: entry [:, m, j] is function m of x_j."""
@@ -90,6 +102,7 @@ class SparseLearner(Learner):
             features, score = features[:m], score[:m]
             squared = features.square()
             self.squares.addmm_(score.T.square(), squared.view(m, -1))
+            self.feature_squares += squared.sum(0)
             self._add_own_squares(features, squared.sum(0), score)
             self.variance_count += m
 
@@ -155,6 +168,114 @@ class SparseLearner(Learner):
         """The entries [i, (m, i)], where a function of a coordinate acts on that coordinate: shape (m, d)."""
         d = len(self.centre)
         return matrix.view(d, -1, d).diagonal(dim1=0, dim2=2)
+
+
+class PairLearner(AdditiveLearner):
+    """Functions of single coordinates on other coordinates, where they stand out: wrong pairs, for an estimate."""
+
+    # Thresholds on the z-score of an entry, as shares of √(2 ln(number of entries)).
+    thresholds = (1.0, 0.75)
+
+    def observe(self, x: FlatPoints, score: FlatPoints) -> None:
+        super().observe(x, score)
+        self._diagonal(self.sums).zero_()
+
+    def path(self, l2: float) -> Iterator[None]:
+        """Each entry is estimated on its own, as the average over 2λ times its function's mean square."""
+        z_squared = self.sums.square() / self.squares * (self.variance_count / self.count)
+        mean_square = (self.feature_squares / self.variance_count).clamp_min(1e-12)
+        limit = 2 * math.log(self.sums.numel())
+        for share in self.thresholds:
+            kept = (z_squared.view(-1) > share**2 * limit).nonzero().view(-1)
+            if len(kept) > self.most:
+                kept = kept[z_squared.view(-1)[kept].topk(self.most).indices]
+            self.kept = kept
+            columns = kept % self.sums.shape[1]
+            means = self.sums.view(-1)[kept] / self.count
+            # An entry that stands out by chance is too large: it is shrunk by its own noise.
+            shrink = 1 - 1 / z_squared.view(-1)[kept].clamp_min(1.0)
+            self.coefficients = shrink * means / (2 * l2 * mean_square.view(-1)[columns])
+            yield
+
+
+class MarginalLearner(Learner):
+    r"""Functions of each coordinate on that coordinate, $f_j(x) = \sum_m w_{jm} \varphi_m(x_j)$, for an estimate.
+
+    One small ridge solve for each coordinate. The functions are those of `AdditiveLearner` and steps at quantiles of
+    the coordinate.
+    """
+
+    name = "additive"
+    knots = 12
+    ridges = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+
+    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
+        levels = torch.linspace(0.005, 0.995, self.knots, dtype=x.dtype, device=x.device)
+        # Knots of each coordinate (K, d), and the width of the steps.
+        self.places = torch.quantile(x[:_QUANTILE_ROWS], levels, dim=0)
+        self.rate = 2 * self.knots / (self.places[-1] - self.places[0]).clamp_min(1e-30)
+        self.lowest, self.highest = x.amin(0), x.amax(0)
+        size, d = 10 + self.knots, x.shape[1]
+        self.count, self.dtype = 0, x.dtype
+        self.gram = torch.zeros(d, size, size, dtype=torch.float64, device=x.device)
+        self.cross = torch.zeros(d, size, dtype=torch.float64, device=x.device)
+
+    def _functions(self, x: FlatPoints) -> tuple[Float[Tensor, "d n k"], Float[Tensor, "d n k"]]:
+        """The functions of each coordinate, and their derivatives."""
+        # Beyond all points that were seen the functions stay what they were at the last of them.
+        u = torch.clamp(x, self.lowest, self.highest).T
+        is_inside = (u == x.T).to(x.dtype)
+        steps = torch.sigmoid((u[:, :, None] - self.places.T[:, None]) * self.rate[:, None, None])
+        columns, slopes = [torch.ones_like(u), u], [torch.zeros_like(u), is_inside]
+        for frequency, (sine, cosine) in zip(AdditiveLearner.frequencies, _multiple_angles(u), strict=True):
+            columns += [sine, cosine]
+            slopes += [frequency * cosine * is_inside, -frequency * sine * is_inside]
+        step_slopes = steps * (1 - steps) * self.rate[:, None, None] * is_inside[:, :, None]
+        return torch.cat([torch.stack(columns, 2), steps], 2), torch.cat([torch.stack(slopes, 2), step_slopes], 2)
+
+    def observe(self, x: FlatPoints, score: FlatPoints) -> None:
+        functions, slopes = self._functions(x)
+        self.gram += functions.transpose(1, 2) @ functions
+        self.cross += (score.T[:, None] @ functions)[:, 0] + slopes.sum(1)
+        self.count += len(x)
+
+    def refit(self) -> None:
+        for _ in self._solve(0.5, (1.0,)):
+            pass
+
+    def path(self, l2: float) -> Iterator[None]:
+        return self._solve(l2, self.ridges)
+
+    def _solve(self, l2: float, ridges: tuple[float, ...]) -> Iterator[None]:
+        eigenvalues, vectors = torch.linalg.eigh(self.gram / self.count)
+        rotated = torch.linalg.vecdot(vectors, (self.cross / self.count)[:, :, None], dim=1) / (2 * l2)
+        for ridge in ridges:
+            solved = (vectors @ (rotated / (eigenvalues.clamp_min(0.0) + ridge))[:, :, None])[:, :, 0]
+            self.weights = solved.to(self.dtype)
+            yield
+
+    def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
+        functions, slopes = ((part @ self.weights[:, :, None])[:, :, 0].T for part in self._functions(x))
+        return functions, slopes
+
+
+class RotatedLearner(MarginalLearner):
+    """The same functions of the coordinates along the principal axes of the points."""
+
+    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
+        self.axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))[1].T.contiguous()
+        super().begin(x @ self.axes.T, score @ self.axes.T)
+
+    def observe(self, x: FlatPoints, score: FlatPoints) -> None:
+        super().observe(x @ self.axes.T, score @ self.axes.T)
+
+    def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
+        f, slopes = super().field(x @ self.axes.T)
+        return f @ self.axes, slopes @ self.axes.square()
+
+    def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
+        f, slopes = super().field(x @ self.axes.T)
+        return f @ self.axes, slopes.sum(1)
 
 
 def _multiple_angles(u: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -1,0 +1,152 @@
+r"""The kernel critic: smooth misfit in any direction.
+
+For a test it is the Stein witness of the points seen, the mean over them of
+$s(x') k(x', x) + \nabla_{x'} k(x', x)$. For an estimate it is $f = W \varphi(x)$ with $\varphi_m(x) = k(x, z_m)$ at
+landmarks among the points, solved in closed form.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from steinscope.maps.radial import KernelName, median_distance, radial, squared_distances
+from steinscope.portfolio.features import RIDGES, ridge_solutions
+from steinscope.portfolio.learner import Context, Learner
+from steinscope.shapes import FlatPoints, PerPoint
+
+__all__ = ["KernelLearner", "LandmarkLearner"]
+
+_WIDTH_ROWS = 500
+
+
+class _WithKernel(Learner):
+    """What both forms share: a kernel whose width is a multiple of the median distance, and the points it keeps."""
+
+    name = "kernel"
+    most_points: int
+
+    kernel: KernelName
+
+    def __init__(self, factor: float, kernel: KernelName = "gaussian") -> None:
+        self.factor, self.kernel = factor, kernel
+
+    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
+        self.radial = radial(self.kernel, self.factor * median_distance(x[:_WIDTH_ROWS]))
+        self.batches: list[tuple[Tensor, Tensor]] = []
+        self.count = 0
+
+    def observe(self, x: FlatPoints, score: FlatPoints) -> None:
+        room = self.most_points - self.count
+        if room > 0:
+            self.batches.append((x[:room], score[:room]))
+            self.count += min(room, len(x))
+
+    def _points(self) -> tuple[Tensor, Tensor]:
+        x, score = (torch.cat(parts) for parts in zip(*self.batches, strict=True))
+        self.batches = [(x, score)]
+        return x, score
+
+
+class KernelLearner(_WithKernel):
+    """The Stein witness of the points seen, the first few thousand of them.
+
+    Arguments:
+        factor: The width of the kernel, in median distances.
+        kernel: `"gaussian"` or `"imq"`.
+    """
+
+    most_points = 4096
+
+    def __init__(self, factor: float = 0.5, kernel: KernelName = "gaussian") -> None:
+        super().__init__(factor, kernel)
+
+    @classmethod
+    def for_estimate(cls, context: Context) -> Sequence[Learner]:
+        return tuple(LandmarkLearner(factor) for factor in LandmarkLearner.factors)
+
+    def refit(self) -> None:
+        self.x, self.score = self._points()
+
+    def _weights(self, x: FlatPoints) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Squared distances to the points seen, and the kernel with its derivatives, over their number."""
+        squared = squared_distances(x, self.x)
+        value, first, second = (part / len(self.x) for part in self.radial(squared))
+        return squared, value, first, second
+
+    def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
+        squared, value, first, second = self._weights(x)
+        f = value @ self.score + 2 * (first @ self.x - first.sum(1, keepdim=True) * x)
+        own = torch.linalg.vecdot(self.x, self.score)
+        # ∇·f has s(x')·(x - x') from the first term and -d and the distance from the second.
+        along = torch.linalg.vecdot(first, torch.addmm(-own, x, self.score.T))
+        return f, 2 * (along - x.shape[1] * first.sum(1)) - 4 * torch.linalg.vecdot(second, squared)
+
+    def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
+        _, value, first, second = self._weights(x)
+        total = first.sum(1, keepdim=True)
+        f = value @ self.score + 2 * (first @ self.x - total * x)
+        diagonal = 2 * (x * (first @ self.score) - first @ (self.x * self.score) - total)
+        spread = second.sum(1, keepdim=True) * x.square() - 2 * x * (second @ self.x) + second @ self.x.square()
+        return f, diagonal - 4 * spread
+
+    def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
+        f, divergence = self.value_and_divergence(x)
+        return torch.linalg.vecdot(score, f) + divergence
+
+
+class LandmarkLearner(_WithKernel):
+    r"""The critic $f = W \varphi(x)$ with $\varphi_m(x) = k(x, z_m)$ at landmarks $z_m$, the first points seen.
+
+    Arguments:
+        factor: The width of the kernel, in median distances.
+        kernel: `"gaussian"` or `"imq"`.
+    """
+
+    factors = (1.0, 0.5, 0.25, 0.125)
+    most_points = 20_000
+    most_landmarks = 500
+
+    def refit(self) -> None:
+        for _ in self._solve(0.5, (1.0,)):
+            pass
+
+    def path(self, l2: float) -> Iterator[None]:
+        return self._solve(l2, RIDGES)
+
+    def _solve(self, l2: float, ridges: tuple[float, ...]) -> Iterator[None]:
+        x, score = self._points()
+        self.landmarks = x[: min(self.most_landmarks, max(100, round(4 * math.sqrt(len(x)))))]
+        value, first = self._kernel(x)
+        gram = value.T @ value / len(x)
+        # The mean of ∂φ_m/∂x is 2 φ'(x - z_m).
+        slopes = 2 * (x.T @ first - self.landmarks.T * first.sum(0))
+        cross = (score.T @ value + slopes) / len(x)
+        for weights in ridge_solutions(gram.double(), cross.double(), l2, ridges):
+            self.weights = weights.to(x.dtype)
+            yield
+
+    def snapshot(self) -> Learner:
+        """Without the points, which it needs no longer."""
+        kept = copy.copy(self)
+        kept.batches = []
+        return kept
+
+    def _kernel(self, x: FlatPoints) -> tuple[Tensor, Tensor]:
+        value, first, _ = self.radial(squared_distances(x, self.landmarks))
+        return value, first
+
+    def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
+        value, first = self._kernel(x)
+        own = torch.linalg.vecdot(self.landmarks, self.weights.T)
+        divergence = 2 * (torch.linalg.vecdot(first, x @ self.weights) - first @ own)
+        return value @ self.weights.T, divergence
+
+    def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
+        value, first = self._kernel(x)
+        diagonal = 2 * (x * (first @ self.weights.T) - first @ (self.landmarks * self.weights.T))
+        return value @ self.weights.T, diagonal

@@ -1,0 +1,171 @@
+"""Fit a stack of critics to some points and look at others: one fold of an estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steinscope.critics.fitting import History
+from steinscope.metric import Metric
+from steinscope.points import ScoredPoints
+from steinscope.portfolio.choice import CriticChoice, critic_name, estimate_learners
+from steinscope.portfolio.learner import Context, Learner
+from steinscope.portfolio.stack import Member, Stack, batch_rows, fit_member, seen_by, stack_weights
+from steinscope.portfolio.trained import TrainedLearner
+from steinscope.settings import FitSettings
+
+__all__ = ["FoldFit", "fit_fold"]
+
+# More training points than these hardly change a critic in closed form, or a network of this size.
+_MOST_TRAINING = 100_000
+
+
+@dataclass(frozen=True)
+class FoldFit:
+    """What a fold found.
+
+    Arguments:
+        learners: The critics of the stack.
+        weights: Their weights.
+        values: The value 2(s - λ‖f‖²) of each held-out point.
+        steins: Its Stein value.
+        alone: The values that each critic would have alone, by name.
+        parts: What each critic adds to the sum of the Stein values, by name.
+        history: How the first trained critic was fitted.
+        notes: What a reader should know.
+    """
+
+    learners: list[Learner]
+    weights: list[float]
+    values: np.ndarray
+    steins: np.ndarray
+    alone: dict[str, np.ndarray] = field(repr=False)
+    parts: dict[str, float]
+    history: History | None
+    notes: tuple[str, ...]
+
+    def critic(self, metric: Metric) -> Stack:
+        """The stack as one critic of x."""
+        return Stack(self.learners, self.weights, metric)
+
+
+def fit_fold(
+    training: ScoredPoints,
+    validation: ScoredPoints,
+    test: ScoredPoints,
+    critics: Sequence[CriticChoice],
+    context: Context,
+    l2: float,
+    settings: FitSettings,
+    *,
+    progress: bool | None = None,
+    title: str = "critics",
+) -> FoldFit:
+    """Fit critics to training points, weigh them on validation points, and look at test points.
+
+    Critics that are solved come first. What is trained is trained on what they leave over: with the sum F of the others
+    the penalised mean of F + g is, up to what does not depend on g, that of g with the scores s - 2λF.
+    """
+    training = training.subset(torch.arange(min(len(training), _MOST_TRAINING)))
+    solved: list[Member] = []
+    to_train: list[tuple[str, TrainedLearner]] = []
+    for critic in critics:
+        for learner in estimate_learners(critic, context):
+            if isinstance(learner, TrainedLearner) and not learner.is_solvable:
+                to_train.append((critic_name(critic), learner))
+            else:
+                solved.append(fit_member(critic_name(critic), learner, training, validation, l2))
+    members = [member for member in solved if member.quality(l2) > 0]
+    weights = stack_weights(members, l2)
+    history, notes = None, []
+    for name, learner in to_train:
+        left_over = _left_over(training, members, weights, l2)
+        watched = _left_over(validation, members, weights, l2)
+        own = learner.fit(left_over, watched, l2, settings, progress=progress, title=title)
+        history = history or own
+        member = Member(name, learner, *seen_by(learner, validation))
+        solved.append(member)
+        gain, stderr = _gain(learner, watched, l2)
+        if gain <= 0:
+            notes.append(f"{name} found nothing beyond the others")
+            continue
+        members.append(member)
+        weights = stack_weights(members, l2)
+    return _look(test, members, weights, solved, l2, history, tuple(notes))
+
+
+def _left_over(points: ScoredPoints, members: Sequence[Member], weights: Tensor, l2: float) -> ScoredPoints:
+    """Points with the scores that are left when the stack is taken out: s - 2λF."""
+    parts = []
+    for x, score in points.batches(batch_rows(points.dim)):
+        total = torch.zeros_like(x)
+        for member, weight in zip(members, weights.tolist(), strict=True):
+            if weight > 0:
+                total += weight * member.learner.value_and_divergence(x)[0]
+        parts.append((x, score - 2 * l2 * total))
+    x, score = (torch.cat(rows) for rows in zip(*parts, strict=True))
+    return ScoredPoints(x, score, points.dtype, points.device)
+
+
+def _gain(learner: Learner, watched: ScoredPoints, l2: float) -> tuple[float, float]:
+    """What a critic adds on the validation points, and its standard error."""
+    f, values = seen_by(learner, watched)
+    pointwise = values.double() - l2 * f.double().square().sum(1)
+    return float(pointwise.mean()), float(pointwise.std()) / math.sqrt(len(pointwise))
+
+
+def _look(
+    test: ScoredPoints,
+    members: Sequence[Member],
+    weights: Tensor,
+    everyone: Sequence[Member],
+    l2: float,
+    history: History | None,
+    notes: tuple[str, ...],
+) -> FoldFit:
+    """Look at the held-out points, batch by batch: at the stack, and at each critic alone."""
+    groups = {name: [member for member in everyone if member.group == name] for name in _names(everyone)}
+    own = {name: [float(w) for w in stack_weights(group, l2)] for name, group in groups.items()}
+    in_stack = {id(member): weight for member, weight in zip(members, weights.tolist(), strict=True)}
+    values, steins = [], []
+    alone: dict[str, list[Tensor]] = {name: [] for name in groups}
+    parts = dict.fromkeys(groups, 0.0)
+    for x, score in test.batches(batch_rows(test.dim)):
+        total, stein = torch.zeros_like(x), torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        for name, group in groups.items():
+            field_alone, stein_alone = torch.zeros_like(x), torch.zeros_like(stein)
+            for member, own_weight in zip(group, own[name], strict=True):
+                f, divergence = member.learner.value_and_divergence(x)
+                seen = (torch.linalg.vecdot(score, f) + divergence).double()
+                field_alone += own_weight * f
+                stein_alone += own_weight * seen
+                if weight := in_stack.get(id(member), 0.0):
+                    total += weight * f
+                    stein += weight * seen
+                    parts[name] += weight * float(seen.sum())
+            alone[name].append(_pointwise(stein_alone, field_alone, l2))
+        values.append(_pointwise(stein, total, l2))
+        steins.append(stein)
+    return FoldFit(
+        learners=[member.learner for member in members],
+        weights=weights.tolist(),
+        values=torch.cat(values).cpu().numpy(),
+        steins=torch.cat(steins).cpu().numpy(),
+        alone={name: torch.cat(parts_).cpu().numpy() for name, parts_ in alone.items()},
+        parts=parts,
+        history=history,
+        notes=notes,
+    )
+
+
+def _names(members: Sequence[Member]) -> list[str]:
+    return list(dict.fromkeys(member.group for member in members))
+
+
+def _pointwise(stein: Tensor, f: Tensor, l2: float) -> Tensor:
+    return 2 * (stein - l2 * f.double().square().sum(1))
