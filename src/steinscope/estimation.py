@@ -324,10 +324,10 @@ def _summary(
     held_out = [test for _, _, test in parts]
     shares = _shares(fits, float(steins.sum()))
     value, stderr = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n)
-    notes = dict.fromkeys(note for fit in fits for note in fit.notes)
+    notes = []
     if value < 2 * stderr:
-        looked = "; ".join(f"{critic.name}: {_text(critic.name)}" for critic in shares)
-        notes[f"little or nothing was found; looked for: {looked}"] = None
+        looked = "; ".join(f"{_text(critic.name)} ({critic.name})" for critic in shares)
+        notes.append(f"little or nothing was found; looked for {looked}")
     return Estimate(
         value=value,
         stderr=stderr,

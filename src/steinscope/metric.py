@@ -55,6 +55,17 @@ class Metric:
         return cls(centre, torch.where(scale > 0, scale, torch.ones_like(scale)))
 
     @classmethod
+    def by_scores(cls, x: Points, score: Points) -> Metric:
+        """Each coordinate in units of one over its root mean square score, which is a length, too.
+
+        For a Gaussian that is the standard deviation given the other coordinates. A coordinate whose score is zero is
+        measured in units of its own standard deviation.
+        """
+        spread = cls.scaled(x, score)
+        size = score.reshape(len(score), -1).double().square().mean(0).sqrt()
+        return cls(spread.centre, torch.where(size > 0, 1 / size.clamp_min(1e-300), spread.scale))
+
+    @classmethod
     def whitened(cls, x: Points, shrinkage: float = 0.01) -> Metric:
         """Coordinates in which x has the identity as covariance, which is shrunk a little towards a multiple of it."""
         flat = x.reshape(len(x), -1).double()

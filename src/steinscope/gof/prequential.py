@@ -45,7 +45,7 @@ def prequential_test(
     order = torch.randperm(len(points), generator=make_generator(seed))
     parts = order.tensor_split(blocks)
     # Units of single coordinates must not matter. They are taken from the first block, which is not tested.
-    metric = Metric.scaled(*points.take(parts[0][:_SCALE_POINTS]))
+    metric = Metric.by_scores(*points.take(parts[0][:_SCALE_POINTS]))
     moved, context = points.in_metric(metric), Context(model, metric, tuple(points.x.shape[1:]), seed)
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     cheap = [critic for critic in critics if is_closed_form(critic)]

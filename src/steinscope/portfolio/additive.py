@@ -40,7 +40,7 @@ class AdditiveLearner(Learner):
 
     @classmethod
     def for_estimate(cls, context: Context) -> Sequence[Learner]:
-        return MarginalLearner(), RotatedLearner(), PairLearner()
+        return MarginalLearner(), RotatedLearner(), RotatedLearner(is_independent=True), PairLearner()
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         d = x.shape[1]
@@ -260,10 +260,23 @@ class MarginalLearner(Learner):
 
 
 class RotatedLearner(MarginalLearner):
-    """The same functions of the coordinates along the principal axes of the points."""
+    """The same functions of the coordinates along other orthogonal axes.
+
+    Arguments:
+        is_independent: Whether the principal axes of the points are turned until the projections on them are as far
+            from normal as they can be.
+    """
+
+    # Turning takes a product of n × d × d in each of some twenty rounds.
+    most_coordinates = 200
+
+    def __init__(self, is_independent: bool = False) -> None:
+        self.is_independent = is_independent
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         self.axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))[1].T.contiguous()
+        if self.is_independent and x.shape[1] <= self.most_coordinates:
+            self.axes = independent_directions(x - x.mean(0), self.axes)
         super().begin(x @ self.axes.T, score @ self.axes.T)
 
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
@@ -276,6 +289,31 @@ class RotatedLearner(MarginalLearner):
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
         f, slopes = super().field(x @ self.axes.T)
         return f @ self.axes, slopes.sum(1)
+
+
+def independent_directions(x: FlatPoints, axes: Float[Tensor, "d d"], most_rounds: int = 50) -> Float[Tensor, "d d"]:
+    r"""Orthogonal directions on which projections are far from normal, by the fixed-point iteration of FastICA.
+
+    Arguments:
+        x: Points with mean zero.
+        axes: The directions to start from, as rows.
+        most_rounds: How many rounds at most.
+    """
+    for _ in range(most_rounds):
+        projections = x @ axes.T
+        spread = projections.std(0).clamp_min(1e-6)
+        u = projections / spread
+        # The derivative of -exp(-u²/2), which few large projections cannot dominate.
+        bell = torch.exp(-0.5 * u.square())
+        slopes = ((1 - u.square()) * bell).mean(0)
+        update = (u * bell).T @ x / len(x) - (slopes * spread)[:, None] * axes
+        left, _, right = torch.linalg.svd(update, full_matrices=False)
+        turned = left @ right
+        is_done = bool(((turned * axes).sum(1).abs() > 1 - 1e-5).all())
+        axes = turned
+        if is_done:
+            break
+    return axes
 
 
 def _multiple_angles(u: Tensor) -> list[tuple[Tensor, Tensor]]:

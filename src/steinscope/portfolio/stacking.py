@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,7 +36,6 @@ class FoldFit:
         alone: The values that each critic would have alone, by name.
         parts: What each critic adds to the sum of the Stein values, by name.
         history: How the first trained critic was fitted.
-        notes: What a reader should know.
     """
 
     learners: list[Learner]
@@ -47,7 +45,6 @@ class FoldFit:
     alone: dict[str, np.ndarray] = field(repr=False)
     parts: dict[str, float]
     history: History | None
-    notes: tuple[str, ...]
 
     def critic(self, metric: Metric) -> Stack:
         """The stack as one critic of x."""
@@ -82,7 +79,7 @@ def fit_fold(
                 solved.append(fit_member(critic_name(critic), learner, training, validation, l2))
     members = [member for member in solved if member.quality(l2) > 0]
     weights = stack_weights(members, l2)
-    history, notes = None, []
+    history = None
     for name, learner in to_train:
         left_over = _left_over(training, members, weights, l2)
         watched = _left_over(validation, members, weights, l2)
@@ -90,13 +87,11 @@ def fit_fold(
         history = history or own
         member = Member(name, learner, *seen_by(learner, validation))
         solved.append(member)
-        gain, stderr = _gain(learner, watched, l2)
-        if gain <= 0:
-            notes.append(f"{name} found nothing beyond the others")
+        if _gain(learner, watched, l2) <= 0:
             continue
         members.append(member)
         weights = stack_weights(members, l2)
-    return _look(test, members, weights, solved, l2, history, tuple(notes))
+    return _look(test, members, weights, solved, l2, history)
 
 
 def _left_over(points: ScoredPoints, members: Sequence[Member], weights: Tensor, l2: float) -> ScoredPoints:
@@ -112,11 +107,10 @@ def _left_over(points: ScoredPoints, members: Sequence[Member], weights: Tensor,
     return ScoredPoints(x, score, points.dtype, points.device)
 
 
-def _gain(learner: Learner, watched: ScoredPoints, l2: float) -> tuple[float, float]:
-    """What a critic adds on the validation points, and its standard error."""
+def _gain(learner: Learner, watched: ScoredPoints, l2: float) -> float:
+    """What a critic adds on the validation points."""
     f, values = seen_by(learner, watched)
-    pointwise = values.double() - l2 * f.double().square().sum(1)
-    return float(pointwise.mean()), float(pointwise.std()) / math.sqrt(len(pointwise))
+    return float((values.double() - l2 * f.double().square().sum(1)).mean())
 
 
 def _look(
@@ -126,7 +120,6 @@ def _look(
     everyone: Sequence[Member],
     l2: float,
     history: History | None,
-    notes: tuple[str, ...],
 ) -> FoldFit:
     """Look at the held-out points, batch by batch: at the stack, and at each critic alone."""
     groups = {name: [member for member in everyone if member.group == name] for name in _names(everyone)}
@@ -159,7 +152,6 @@ def _look(
         alone={name: torch.cat(parts_).cpu().numpy() for name, parts_ in alone.items()},
         parts=parts,
         history=history,
-        notes=notes,
     )
 
 
