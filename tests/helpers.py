@@ -113,3 +113,20 @@ def brute_force_diagonal(fn, x):
 def brute_force_divergence(fn, x):
     """The trace of the Jacobian, point by point."""
     return brute_force_diagonal(fn, x).flatten(1).sum(1)
+
+
+def learner_data(n=60, dim=4, seed=0):
+    """Points and scores of a model that is wrong in many ways."""
+    x = 2 * torch.randn(n, dim, dtype=torch.float64, generator=generator(seed)) + 1
+    return x, torch.tanh(x.roll(1, 1)) - 0.4 * x
+
+
+def taught(learner, batches=((0, 60),), factor=1):
+    """A learner after its first block, in which the points come in batches."""
+    x, score = learner_data()
+    x = factor * x
+    learner.begin(x, score)
+    for start, stop in batches:
+        learner.observe(x[start:stop], score[start:stop])
+    learner.refit()
+    return learner
