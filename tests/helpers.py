@@ -21,6 +21,10 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def normal(n=500, dim=5, seed=0):
+    return torch.randn(n, dim, generator=generator(seed))
+
+
 def gaussian(dim):
     root = torch.eye(dim) + 0.3 * torch.randn(dim, dim, generator=generator(7)) / dim**0.5
     return MultivariateNormal(torch.linspace(-1, 1, dim), root @ root.T)
