@@ -173,7 +173,8 @@ def compare(
         models: A model, or an array of scores at x, for each name.
         x: The points, an array (n, ...) or a memmap.
         l2: The penalty λ. Discrepancies with different λ are not comparable.
-        folds: Hold out one of so many parts at a time, so that every point is held out once; None for one split.
+        folds: The number of parts, each of which is held out in turn, so that every point is held out once; None for
+            one split.
         critic: The critic to start from, or a network; by default that of `discrepancy`.
         split: The shares of the points for training, validation and estimation; with folds, the first two say how the
             points that are not held out are shared.
@@ -222,7 +223,7 @@ def compare(
 
 
 def _check_models(models: Any, shape: tuple[int, ...]) -> None:
-    """What is wrong with every model's form is said before any critic is trained."""
+    """Check the form of every model before any critic is trained."""
     if not isinstance(models, Mapping):
         raise InputError("models", f"expected a dictionary from names to models, got {type(models).__name__}")
     if not models:

@@ -134,7 +134,7 @@ def discrepancy(
         l2: The penalty λ. The best critic is (s_q - s_p) / 2λ.
         split: The shares of the points for training, validation and estimation. More than 10 000 points for
             validation are not needed; the others go to training.
-        folds: Cross-fit: hold out one of so many parts at a time, so that every point is held out once.
+        folds: Cross-fit with this number of parts: each is held out in turn, so that every point is held out once.
         precondition: Whether the critic works in coordinates in which the points have identity covariance.
         settings: Steps, batches and learning rate of the critic, and how it is chosen; see `FitSettings`.
         seed: A whole number or a torch generator: the split, the first weights, batches and probes.

@@ -53,7 +53,7 @@ class CriticEntry(Entry):
 
     Arguments:
         needs: The method that a model must have; None where scores are enough.
-        least_points: `"auto"` takes the critic from so many points on.
+        least_points: The number of points from which `"auto"` takes the critic.
         is_closed_form: Whether it is solved, and so takes milliseconds. Such critics run first.
     """
 
@@ -62,7 +62,7 @@ class CriticEntry(Entry):
     is_closed_form: bool = True
 
     def applies(self, model: Any, n: int) -> bool:
-        """Whether `"auto"` takes it for this model and so many points."""
+        """Whether `"auto"` takes it for this model and this number of points."""
         return self.suits(model) and n >= self.least_points
 
     def suits(self, model: Any) -> bool:

@@ -44,12 +44,11 @@ def gof_test(
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
             MLP trained on 80% of the points, chosen on 10% and tested on 10%.
-        critics: `"auto"` for all that apply, or some of the names in `steinscope.registries.CRITICS` (`"mean"`,
-            `"linear"`, `"sparse"`, `"features"`, `"mlp"`, and `"model"` where the model has features) and critics of
-            your own.
-        blocks: Into how many blocks the points are divided.
+        critics: `"auto"` for all that apply, or names in `steinscope.registries.CRITICS`, such as `("linear", "mlp")`,
+            and critics of your own.
+        blocks: How many blocks the points are divided into.
         alpha: The level.
-        repeats: Test in so many random orders. The p-value is twice the mean of theirs, which is valid whatever
+        repeats: How many random orders to test in. The p-value is twice the mean of theirs, which is valid whatever
             their dependence.
         seed: A whole number: the order of the points and all that is random in the critics.
         dtype: The floating type to compute in; by default that of x.

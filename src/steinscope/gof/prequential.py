@@ -42,7 +42,7 @@ def prequential_test(
     """
     order = torch.randperm(len(points), generator=make_generator(seed))
     parts = order.tensor_split(blocks)
-    # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
+    # Critics in closed form run first: where they have rejected beyond doubt, no other needs to run.
     cheap = [critic for critic in critics if is_closed_form(critic)]
     dear = [critic for critic in critics if not is_closed_form(critic)]
     learners = [make_learner(critic, model, seed) for critic in cheap or dear]
