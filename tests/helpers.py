@@ -14,6 +14,7 @@ from torch.distributions import (
 
 from steinscope import from_log_prob
 from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
+from steinscope.kernels.stein_kernel import Sample
 from steinscope.maps import RandomCosines
 
 
@@ -134,3 +135,9 @@ def taught(learner, batches=((0, 60),), factor=1):
         learner.observe(x[start:stop], score[start:stop])
     learner.refit()
     return learner
+
+
+def stein_sample(n=30, dim=3):
+    """Points and scores as kernel tests hold them."""
+    x = torch.randn(n, dim, dtype=torch.float64, generator=generator())
+    return Sample(x, torch.sin(x) - 0.7 * x.roll(1, 1))
