@@ -16,6 +16,7 @@ from steinscope import from_log_prob
 from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
 from steinscope.kernels.stein_kernel import Sample
 from steinscope.maps import RandomCosines
+from steinscope.models import Gaussian
 
 
 def generator(seed=0):
@@ -141,3 +142,11 @@ def stein_sample(n=30, dim=3):
     """Points and scores as kernel tests hold them."""
     x = torch.randn(n, dim, dtype=torch.float64, generator=generator())
     return Sample(x, torch.sin(x) - 0.7 * x.roll(1, 1))
+
+
+MEAN, COVARIANCE = torch.tensor([1.0, -0.5]), torch.tensor([[1.0, 0.4], [0.4, 0.8]])
+
+
+def gaussian_points(n=4000):
+    """Points to train a Gaussian on."""
+    return Gaussian(MEAN, COVARIANCE).sample(n)
