@@ -4,7 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.docs-installed
 
-.PHONY: demo test browser lint bench docs clean
+OLDEST := .venv-oldest
+OLDEST_STAMP := $(OLDEST)/.installed
+
+.PHONY: demo test test-oldest browser lint bench bench-compare docs clean
 
 demo: $(STAMP)
 	$(BIN)/steinscope demo
@@ -12,13 +15,17 @@ demo: $(STAMP)
 test: $(STAMP) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-# The reports are tested in Chromium. It is installed where that is allowed; elsewhere those tests say that they are skipped.
+# The oldest supported version of every dependency, on a part of the tests that calls all of them.
+test-oldest: $(OLDEST_STAMP)
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -m "not slow" tests/commands tests/data tests/kernels tests/models tests/report/test_report.py
+
+# The reports are tested in Chromium. It is installed by root; for others those tests say that they are skipped.
 browser:
 	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium chromium-driver >/dev/null \
 			|| echo "chromium could not be installed: the tests of reports in a browser are skipped"; \
-	else echo "there is no chromium, and no leave to install it: the tests of reports in a browser are skipped"; fi
+	else echo "there is no chromium, and only root can install it: the tests of reports in a browser are skipped"; fi
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -28,13 +35,17 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# Ratios of the last run of `make bench` beside those of the run before.
+bench-compare: $(STAMP)
+	$(BIN)/python -m benchmarks.comparison
+
 # The site, in docs/_build/html. A warning is an error.
 docs: $(DOCS_STAMP)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --doctree-dir docs/_build/doctrees docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 clean:
-	rm -rf .venv results docs/_build
+	rm -rf .venv $(OLDEST) results docs/_build
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
@@ -45,4 +56,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	touch $@
+
+$(OLDEST_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(OLDEST)
+	sed -n 's/^    "\([a-z0-9-]*\)>=\([0-9.]*\)",$$/\1==\2/p' pyproject.toml >$(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints.txt "pip>=25.1"
+	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --build-constraint constraints.txt \
+		beartype hypothesis pytest --editable ".[parquet]"
 	touch $@

@@ -5,8 +5,8 @@ from functools import partial
 import torch
 
 from benchmarks import textbook
-from benchmarks.timing import medians, show
-from steinscope import discrepancy, from_log_prob
+from benchmarks.timing import Table, medians
+from steinscope import FitSettings, discrepancy, from_log_prob
 from steinscope.critics import MLP
 from steinscope.models import RBM
 from steinscope.stein import PenalisedLSD
@@ -61,7 +61,7 @@ def run():
                 "share of peak": multiplications(dim) / seconds["steinscope"] / peak,
             }
         )
-    show(f"One critic step, n = {N}, H = {WIDTH} (goals: ratio 1.4, share of the matrix-product peak 0.6)", rows)
+    yield Table(f"One critic step, n = {N}, H = {WIDTH}", "ratio 1.4, share of matrix-product peak 0.6", rows)
 
     rows = []
     for dim in DIMS:
@@ -76,7 +76,7 @@ def run():
                 "ratio": seconds["textbook"] / seconds["steinscope"],
             }
         )
-    show("One validation with exact traces, 100 points (goal: ratio 30)", rows)
+    yield Table("One validation with exact traces, 100 points", "ratio 30", rows)
 
     rows = []
     for dim in DIMS:
@@ -87,7 +87,7 @@ def run():
             {
                 "textbook": partial(textbook.discrepancy, x, log_prob),
                 "default": partial(discrepancy, x, model, progress=False),
-                "all steps": partial(discrepancy, x, model, progress=False, patience=None),
+                "all steps": partial(discrepancy, x, model, progress=False, settings=FitSettings(patience=None)),
             },
             rounds=1,
             warm=False,
@@ -100,4 +100,4 @@ def run():
                 "all steps ratio": seconds["textbook"] / seconds["all steps"],
             }
         )
-    show("A whole discrepancy of an RBM against a perturbed one, n = 1000 (goal: ratio 3)", rows)
+    yield Table("A whole discrepancy of an RBM against a perturbed one, n = 1000", "ratio 3", rows)

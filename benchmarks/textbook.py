@@ -71,7 +71,7 @@ def discrepancy(x, log_prob, steps=1000, every=100):
     train, validation, test = x[: int(0.8 * n)], x[int(0.8 * n) : int(0.9 * n)], x[int(0.9 * n) :]
     net = network(x.shape[1], dropout=0.5)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=5e-4)
-    best, state = -float("inf"), None
+    best, state = -float("inf"), {}
     for number in range(1, steps + 1):
         net.train()
         step(net, optimiser, train, log_prob)
@@ -92,7 +92,7 @@ def split_test(x, log_prob, steps=1000, every=100, l2=0.5):
     train, validation, test = x[: int(0.8 * n)], x[int(0.8 * n) : int(0.9 * n)], x[int(0.9 * n) :]
     net = network(x.shape[1], dropout=0.5)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=5e-4)
-    best, state = -float("inf"), None
+    best, state = -float("inf"), {}
     for number in range(1, steps + 1):
         net.train()
         values, norms = hutchinson_values(net, train, score(log_prob, train))

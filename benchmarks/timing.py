@@ -2,6 +2,16 @@
 
 import statistics
 import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a benchmark found. The first column names the row; columns of ratios have "ratio" or "/" in their name."""
+
+    title: str
+    goal: str
+    rows: list[dict[str, float | int | str]]
 
 
 def medians(functions, rounds=30, warm=True):
@@ -17,14 +27,12 @@ def medians(functions, rounds=30, warm=True):
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def show(title, rows):
-    """Print rows of the same keys as a table."""
-    print(f"\n{title}\n")
+def table_text(rows):
+    """Rows of the same keys as aligned text."""
     columns = list(rows[0])
     cells = [
         columns,
         *[[f"{row[key]:.3g}" if isinstance(row[key], float) else str(row[key]) for key in columns] for row in rows],
     ]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    for line in cells:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)), flush=True)
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)

@@ -14,11 +14,17 @@ from torch.distributions import (
 
 from steinscope import from_log_prob
 from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
+from steinscope.kernels.stein_kernel import Sample
 from steinscope.maps import RandomCosines
+from steinscope.models import Gaussian
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def normal(n=500, dim=5, seed=0):
+    return torch.randn(n, dim, generator=generator(seed))
 
 
 def gaussian(dim):
@@ -113,3 +119,34 @@ def brute_force_diagonal(fn, x):
 def brute_force_divergence(fn, x):
     """The trace of the Jacobian, point by point."""
     return brute_force_diagonal(fn, x).flatten(1).sum(1)
+
+
+def learner_data(n=60, dim=4, seed=0):
+    """Points and scores of a model that is wrong in many ways."""
+    x = 2 * torch.randn(n, dim, dtype=torch.float64, generator=generator(seed)) + 1
+    return x, torch.tanh(x.roll(1, 1)) - 0.4 * x
+
+
+def taught(learner, batches=((0, 60),), factor=1):
+    """A learner after its first block, in which the points come in batches."""
+    x, score = learner_data()
+    x = factor * x
+    learner.begin(x, score)
+    for start, stop in batches:
+        learner.observe(x[start:stop], score[start:stop])
+    learner.refit()
+    return learner
+
+
+def stein_sample(n=30, dim=3):
+    """Points and scores as kernel tests hold them."""
+    x = torch.randn(n, dim, dtype=torch.float64, generator=generator())
+    return Sample(x, torch.sin(x) - 0.7 * x.roll(1, 1))
+
+
+MEAN, COVARIANCE = torch.tensor([1.0, -0.5]), torch.tensor([[1.0, 0.4], [0.4, 0.8]])
+
+
+def gaussian_points(n=4000):
+    """Points to train a Gaussian on."""
+    return Gaussian(MEAN, COVARIANCE).sample(n)

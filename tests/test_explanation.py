@@ -8,9 +8,7 @@ import torch
 from steinscope import FitSettings, InputError, discrepancy, gof_test
 from steinscope.critics import MLP, Linear
 from steinscope.kernels import ksd_test
-from steinscope.maps.divergence import value_and_diagonal
-from steinscope.models import RBM
-from steinscope.portfolio.choice import make_learner
+from steinscope.registries import CRITICS
 
 from helpers import generator
 
@@ -22,7 +20,7 @@ def correlated(n=600, dim=5, seed=0):
     return x
 
 
-@pytest.mark.parametrize("name", ["mean", "linear", "sparse", "features", "mlp"])
+@pytest.mark.parametrize("name", [name for name, entry in CRITICS.items() if entry.needs is None])
 def test_contributions_add_up_to_the_z_score(name):
     x = correlated()
     result = gof_test(x, 0.1 - x, critics=name)
@@ -37,30 +35,6 @@ def test_contributions_add_up_to_the_z_score(name):
     for point in explanation.worst:
         assert point.coordinates.sum() == pytest.approx(point.contribution, rel=1e-6)
         np.testing.assert_array_equal(point.x, x[point.index].numpy())
-
-
-@pytest.mark.parametrize("name", ["mean", "linear", "sparse", "features", "mlp", "model"])
-def test_the_field_of_a_learner_is_the_critic_behind_its_values(name):
-    """s · f + Σ ∂_i f_i is the Stein value, and the diagonal is that of the field's Jacobian."""
-    model = RBM.random(4, 3, seed=1)
-    x = torch.randn(300, 4, generator=generator(1), dtype=torch.float64)
-    score = 0.3 * x.flip(1) - x
-    learner = make_learner(name, model.double(), 0)
-    learner.begin(x, score)
-    learner.observe(x, score)
-    learner.refit()
-    f, diagonal = learner.field(x)
-    with torch.no_grad():
-        torch.testing.assert_close((score * f + diagonal).sum(1), learner.values(x, score))
-        by_autograd = value_and_diagonal(lambda points: _with_graph(learner, points), x[:5])
-    torch.testing.assert_close(by_autograd, (f[:5].detach(), diagonal[:5].detach()))
-
-
-def _with_graph(learner, points):
-    """The field, through which autograd can go: learners compute without a graph."""
-    if learner.name in ("features", "model"):
-        return learner.feature_map(points) @ learner.weights.T
-    return learner.critic(points) if learner.name == "mlp" else learner.field(points)[0]
 
 
 def test_the_guilty_coordinates_are_found():
@@ -139,15 +113,12 @@ def test_the_explanation_prints_saves_and_draws(tmp_path):
         explanation.intervals(2)
 
 
-def test_a_result_can_be_saved_without_its_points():
-    x = correlated(50_000, 5)
+def test_a_result_that_was_saved_has_no_points_left():
+    x = correlated(300, 5)
     result = gof_test(x, -x, critics="linear")
     saved = pickle.dumps(result)
-    assert len(saved) < 10_000
-    assert pickle.loads(saved).pvalue == result.pvalue
     with pytest.raises(InputError, match="explain: a result that was saved and loaded has no points left"):
         pickle.loads(saved).explain()
-    assert "recipe" not in result.to_dict()
 
 
 def test_what_cannot_be_explained_says_so():

@@ -1,9 +1,60 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
 
-from steinscope import InputError
-from steinscope.points import ScoredPoints, check_rows, read_rows, temporary_rows
+from steinscope import InputError, from_score
+from steinscope.points import (
+    ScoredPoints,
+    check_rows,
+    make_points,
+    pair_points,
+    read_rows,
+    row_blocks,
+    temporary_rows,
+)
+
+SHAPES = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+KINDS = st.one_of(
+    *(kind(endianness="=") for kind in (st_numpy.floating_dtypes, st_numpy.integer_dtypes)),
+    st_numpy.unsigned_integer_dtypes(endianness="="),
+    st_numpy.boolean_dtypes(),
+).filter(lambda dtype: dtype.itemsize <= 8)
+
+
+@given(st_numpy.arrays(KINDS, SHAPES))
+def test_any_array_is_taken_or_refused_in_one_line(array):
+    """Rows of finite numbers come back as they are, in a type to compute in; all else names what is wrong."""
+    before = array.copy()
+    if array.ndim == 0 or array.size == 0 or not np.isfinite(array).all():
+        with pytest.raises(InputError) as caught:
+            check_rows(array, "points")
+        assert caught.value.argument == "points" and "\n" not in str(caught.value)
+        return
+    rows = check_rows(array, "points")
+    assert rows.dtype == (torch.float64 if array.dtype == np.float64 else torch.float32)
+    assert rows.shape == array.shape and np.array_equal(rows.numpy(), array.astype(rows.numpy().dtype))
+    assert np.array_equal(array, before)
+
+
+@given(
+    st.recursive(st.none() | st.text(max_size=2) | st.floats() | st.booleans(), lambda part: st.lists(part, max_size=3))
+)
+def test_any_nested_list_is_taken_or_refused_in_one_line(value):
+    try:
+        rows = check_rows(value, "points")
+    except InputError as error:
+        assert error.argument == "points" and "\n" not in str(error)
+    else:
+        assert rows.ndim >= 1 and rows.isfinite().all() and rows.tolist() == value
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", np.longdouble])
+def test_every_number_of_numpy_is_a_number(dtype):
+    values = np.arange(6).reshape(3, 2)
+    assert check_rows(values.astype(dtype), "x").tolist() == values.tolist()
 
 
 @pytest.mark.parametrize(
@@ -78,3 +129,30 @@ def test_points_on_disk_and_in_memory_are_the_same():
         assert chosen.take(slice(None))[0].tolist() == [[46.0, 47.0], [54.0, 55.0]]
         assert [len(batch) for batch, _ in points.batches(12)] == [12, 12, 6]
         assert points.dim == 2
+
+
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 200), st.none() | st.integers(1, 50))
+def test_blocks_of_rows_go_over_all_of_them_once(n, dim, block_bytes, size):
+    rows = torch.zeros(n, dim)
+    blocks = list(row_blocks(rows, block_bytes, size))
+    assert [row for start, stop in blocks for row in range(start, stop)] == list(range(n))
+    if size is None:
+        assert all((stop - start) * dim * 8 <= max(block_bytes, dim * 8) for start, stop in blocks)
+
+
+def test_points_are_made_with_their_scores():
+    x = np.arange(6.0).reshape(3, 2)
+    points = make_points(x, from_score(lambda y: -2 * y))
+    assert (len(points), points.dim, points.dtype) == (3, 2, torch.float64)
+    assert points.take(slice(None))[1].tolist() == (-2 * x).tolist()
+    assert make_points(x, -x, dtype=torch.float32).take(slice(None))[1].dtype == torch.float32
+
+
+def test_points_and_scores_are_paired():
+    x, score = torch.ones(3, 2), np.zeros((3, 2))
+    points = pair_points(x, score)
+    assert points.dtype == torch.float32 and points.take(slice(None))[1].dtype == torch.float32
+    like = pair_points(score, score)
+    assert pair_points(x, score, like=like).take(slice(None))[0].dtype == torch.float64
+    with pytest.raises(InputError, match=r"b: expected the shape of a, \(3, 2\), got \(3,\)"):
+        pair_points(x, torch.ones(3), names=("a", "b"))

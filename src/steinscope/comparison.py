@@ -283,7 +283,7 @@ def _normal_draws(covariance: np.ndarray, count: int = 20_000) -> np.ndarray:
 
 
 def _check_models(models: Any, shape: tuple[int, ...]) -> None:
-    """What is wrong with every model's form is said before any critic is trained."""
+    """Check the form of every model before any critic is trained."""
     if not isinstance(models, Mapping):
         raise InputError("models", f"expected a dictionary from names to models, got {type(models).__name__}")
     if not models:

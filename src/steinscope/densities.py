@@ -2,7 +2,7 @@
 
 A model is any object with `score(x)` or with `log_prob(x)`, which need not be normalised. Distributions of
 torch.distributions and modules with `log_prob` are models as they are. Plain functions become models by
-`from_log_prob`, `from_energy` and `from_score`. Where a model is only looked at in x, an array of scores will do.
+`from_log_prob`, `from_energy` and `from_score`. Where a model is only evaluated at x, an array of scores is enough.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 @runtime_checkable
 class Density(Protocol):
-    """A model that can be looked at: `score(x)` gives the gradient of its log-density at each point."""
+    """A model with a score: `score(x)` gives the gradient of its log-density at each point."""
 
     def score(self, x: Tensor) -> Tensor:
         """The score at each point, of the shape of x."""

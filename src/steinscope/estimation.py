@@ -168,7 +168,8 @@ def discrepancy(
         l2: The penalty λ. The best critic is (s_q - s_p) / 2λ.
         metric: The coordinates in which critics are measured: `"scaled"`, each coordinate in units of its standard
             deviation; `"whitened"`, all of them uncorrelated; or `"identity"`, as they come.
-        folds: Hold out one of so many parts at a time, so that every point is held out once; None for one split.
+        folds: The number of parts, each of which is held out in turn, so that every point is held out once; None for
+            one split.
         split: The shares of the points for training, validation and estimation; with folds, the first two say how the
             points that are not held out are shared. More than 10 000 points for validation are not needed; the others
             go to training.

@@ -53,7 +53,7 @@ class CriticEntry(Entry):
 
     Arguments:
         needs: The method that a model must have; None where scores are enough.
-        least_points: `"auto"` takes the critic from so many points on.
+        least_points: The number of points from which `"auto"` takes the critic.
         is_closed_form: Whether it is solved, and so takes milliseconds. Such critics run first.
         purposes: What `"auto"` takes it for.
     """
@@ -64,7 +64,7 @@ class CriticEntry(Entry):
     purposes: tuple[str, ...] = ("test", "estimate", "ranking")
 
     def applies(self, model: Any, n: int, purpose: str) -> bool:
-        """Whether `"auto"` takes it for this model, so many points and this purpose."""
+        """Whether `"auto"` takes it for this model, this number of points and this purpose."""
         return self.suits(model) and n >= self.least_points and purpose in self.purposes
 
     def suits(self, model: Any) -> bool:

@@ -120,7 +120,7 @@ class TestResult:
     def explain(self, worst: int = 10, critic: str | None = None) -> Explanation:
         """Which coordinates and points the misfit comes from, as a critic sees it that has not seen the points.
 
-        The blocks are gone through again with that critic alone, so this takes about as long as its part of the test.
+        That critic goes through the blocks again, so this takes about as long as its part of the test.
 
         Arguments:
             worst: How many of the worst points to list.

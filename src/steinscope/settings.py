@@ -52,7 +52,7 @@ class FitSettings:
         select: How validation points choose among the critics along the way: "objective" by the penalised mean,
             "mu-sigma" by mean minus standard deviation of the Stein values (the paper's rule), "power" by their ratio,
             "mean" by the mean alone, or a function of a `Validation`.
-        patience: Stop after so many validations without a better one; None for never.
+        patience: Stop after this number of validations without a better one; None for never.
     """
 
     steps: int = 1000

@@ -4,6 +4,9 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
 
 from steinscope import InputError
 from steinscope.data import read_table, tables
@@ -23,6 +26,41 @@ def test_every_kind_of_file_gives_the_same_array(tmp_path):
         array = read_table(tmp_path / name, "x")
         np.testing.assert_array_equal(array, X, err_msg=name)
         assert array.dtype == np.float64
+
+
+MATRICES = st_numpy.array_shapes(min_dims=2, max_dims=2, max_side=4)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st_numpy.arrays(np.float64, MATRICES, elements=FINITE),
+    st.sampled_from([",", ";", "\t"]),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_any_table_of_numbers_comes_back_from_csv(tmp_path_factory, array, delimiter, has_names, end):
+    lines = [delimiter.join(map(repr, row)) for row in array.tolist()]
+    if has_names:
+        lines.insert(0, delimiter.join(f"x{number}" for number in range(array.shape[1])))
+    path = tmp_path_factory.getbasetemp() / "table.csv"
+    path.write_bytes((end.join(lines) + end).encode())
+    np.testing.assert_array_equal(read_table(path, "x"), array)
+
+
+@given(
+    st_numpy.arrays(
+        st_numpy.floating_dtypes(sizes=(16, 32, 64)) | st_numpy.integer_dtypes() | st_numpy.boolean_dtypes(),
+        st_numpy.array_shapes(max_dims=3, max_side=4),
+    )
+)
+def test_any_array_of_numbers_comes_back_from_npy_and_npz(tmp_path_factory, array):
+    folder = tmp_path_factory.getbasetemp()
+    np.save(folder / "array.npy", array)
+    np.savez(folder / "array.npz", array)
+    for name in ("array.npy", "array.npz"):
+        back = read_table(folder / name, "x")
+        np.testing.assert_array_equal(back, array)
+        assert back.dtype == array.dtype.newbyteorder("=") and back.dtype.isnative
 
 
 def test_a_large_npy_file_stays_on_the_disk(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.densities import as_density
 from steinscope.models import Glow
 
 from helpers import generator
@@ -39,18 +38,6 @@ def test_the_log_determinant_is_that_of_the_jacobian(shape, squeezes):
     model, x = flow(shape, squeezes), draw(shape, 1)
     jacobian = torch.autograd.functional.jacobian(lambda flat: model(flat.view(1, *shape))[0][0], x.flatten())
     torch.testing.assert_close(model(x)[1], torch.linalg.slogdet(jacobian).logabsdet)
-
-
-def test_the_score_is_the_gradient():
-    model, x = flow(), draw((4, 4), 2)
-    score = as_density(model).score(x)
-    step = 1e-5
-    for index in [(0, 0, 0), (0, 2, 3), (1, 3, 1)]:
-        ahead, behind = x.clone(), x.clone()
-        ahead[index] += step
-        behind[index] -= step
-        slope = (model.log_prob(ahead) - model.log_prob(behind))[index[0]] / (2 * step)
-        torch.testing.assert_close(score[index], slope.detach(), atol=1e-6, rtol=1e-6)
 
 
 def test_the_density_is_normalised():

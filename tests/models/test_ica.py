@@ -36,11 +36,8 @@ def test_logistic_sources_against_torch():
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_score_is_the_gradient(source):
-    model = ICA(3, source, seed=2).double()
-    x = points().requires_grad_()
-    (score,) = torch.autograd.grad(model.log_prob(x).sum(), x)
-    torch.testing.assert_close(model.score(x), score)
+def test_without_its_normaliser_the_score_is_the_same(source):
+    model, x = ICA(3, source, seed=2).double(), points()
     unnormalised = UnnormalisedICA(model)
     assert torch.equal(unnormalised.score(x), model.score(x))
     difference = model.log_prob(x) - unnormalised.log_prob(x)

@@ -65,7 +65,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(how, suffix, tmp_path
     save_checkpoint(tmp_path, 1, state(1))
     newest = save_checkpoint(tmp_path, 2, state(2))
     damage(newest.with_suffix(suffix), how)
-    with pytest.warns(CheckpointWarning, match="step-000000002.json: this checkpoint is damaged: .*; going on from"):
+    with pytest.warns(CheckpointWarning, match="step-000000002.json: this checkpoint is damaged: .*; resuming from"):
         step, loaded = load_checkpoint(tmp_path)
     assert step == 1 and same(loaded, state(1))
 

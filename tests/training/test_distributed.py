@@ -13,44 +13,57 @@ import sys
 import torch
 from steinscope.models import Gaussian
 from steinscope.critics import MLP
-from steinscope.objectives import LearnedStein
-from steinscope.objectives import ScoreMatching
-from steinscope.objectives import NoiseContrast
+from steinscope.objectives import LearnedStein, NoiseContrast, ScoreMatching
 from steinscope.training import train
+from steinscope.training.distributed import processes
 
 torch.set_num_threads(1)
-objective = {
+objectives = {
     "lsd": lambda: LearnedStein(MLP(3, width=16), critic_steps=2),
-    "lsd, estimated": lambda: LearnedStein(MLP(3, width=16, trace="hutchinson"), critic_steps=2),
+    "estimated": lambda: LearnedStein(MLP(3, width=16, trace="hutchinson"), critic_steps=2),
     "sliced": lambda: ScoreMatching("sliced"),
     "nce": NoiseContrast,
-}[sys.argv[1]]()
+}
 x = 1.0 + Gaussian(torch.zeros(3), std=0.7).sample(400)
-result = train(Gaussian(torch.zeros(3)), x, objective=objective, steps=25, batch_size=40, lr=0.01,
-               checkpoint=sys.argv[2], average=0.9, noise=0.3, seed=4)
-# One write, so that the lines of two processes cannot mix.
-print(f"{result.history.model_loss[-1]}\\n", end="")
+# One group of processes for all runs, as a script that trains several models would have it.
+with processes():
+    for name, make in objectives.items():
+        result = train(Gaussian(torch.zeros(3)), x, objective=make(), steps=25, batch_size=40, lr=0.01,
+                       checkpoint=f"{sys.argv[1]}/{name}", average=0.9, noise=0.3, seed=4)
+        # One write, so that the lines of two processes cannot mix.
+        print(f"{name} {result.history.model_loss[-1]}\\n", end="", flush=True)
 """
 
 
-@pytest.mark.parametrize("objective", ["lsd", "lsd, estimated", "sliced", "nce"])
-def test_two_processes_give_what_one_gives(objective, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    losses = []
-    for name, command in {"one": [sys.executable], "two": start}.items():
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """All objectives trained by one process and by two: the directory, and the last losses."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "script.py").write_text(SCRIPT)
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    losses = {}
+    for count, command in {"one": [sys.executable], "two": two}.items():
         done = subprocess.run(
-            [*command, str(script), objective, str(tmp_path / name)],
+            [*command, str(folder / "script.py"), str(folder / count)],
             capture_output=True,
             text=True,
             check=True,
             timeout=180,
         )
-        losses.append([float(line) for line in done.stdout.split()])
-    assert len(losses[0]) == 1 and len(losses[1]) == 2
-    assert losses[1] == pytest.approx([losses[0][0]] * 2, abs=1e-5)
-    one, two = (load_file(tmp_path / name / "step-000000025.safetensors") for name in ("one", "two"))
+        for line in done.stdout.splitlines():
+            name, loss = line.split()
+            losses.setdefault((count, name), []).append(float(loss))
+    return folder, losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["lsd", "estimated", "sliced", "nce"])
+def test_two_processes_give_what_one_gives(objective, runs):
+    folder, losses = runs
+    assert len(losses["one", objective]) == 1
+    assert losses["two", objective] == pytest.approx(losses["one", objective] * 2, abs=1e-5)
+    last = f"{objective}/step-000000025.safetensors"
+    one, two = (load_file(folder / count / last) for count in ("one", "two"))
     assert set(one) == set(two)
     for key in one:
         torch.testing.assert_close(one[key], two[key], atol=1e-5, rtol=1e-5, msg=key)

@@ -21,7 +21,7 @@ FitOptions = optional(
     texts={
         "select": "How validation points choose among the critics along the way: by the penalised mean, by mean minus "
         "standard deviation of the Stein values (the paper's rule), by their ratio, or by the mean alone.",
-        "patience": "Stop after so many validations without a better one.",
+        "patience": "Stop after this number of validations without a better one.",
     },
 )
 NOTHING_GIVEN = FitOptions()
@@ -59,7 +59,7 @@ def compare(
     model
         NAME=MODEL: a model as package.module:object, or the directory of a run of steinscope train. Repeat it.
     folds
-        Hold out one of so many parts at a time; 0 for one split of 80, 10 and 10%.
+        The number of parts, each of which is held out in turn; 0 for one split of 80, 10 and 10%.
     l2
         The penalty λ of the critics.
     seed

@@ -21,7 +21,7 @@ def demo(*, out: Path = Path("results/demo"), points: int = 6000, steps: int = 1
     Parameters
     ----------
     out
-        The directory for the report, the figure, and the arrays to go on with.
+        The directory for the report, the figure, and the arrays to continue with.
     points
         How many points; a third of them are held out to rank and test the models.
     steps

@@ -30,7 +30,7 @@ def sample(
 ) -> None:
     """Draw samples from the model of a run of steinscope train.
 
-    A Gaussian is sampled exactly. Of an EBM each sample is the end of a chain of its own, which starts at the
+    A Gaussian is sampled exactly. Each sample of an EBM is the end of a chain of its own, which starts at the
     Gaussian that is part of the model; modes far apart may not get their right shares.
 
     Examples:

@@ -17,7 +17,7 @@ __all__ = ["test"]
 LEARNED = "learned"
 _METHODS = f"The learned Stein test, {LEARNED}, or a kernel test: {KERNEL_TESTS.listed()}."
 _CRITICS = (
-    f"Of the learned test: what looks for misfit. One of {CRITICS.listed()}; repeat it for several. "
+    f"Learned test only: what looks for misfit. One of {CRITICS.listed()}; repeat it for several. "
     "By default all that apply."
 )
 
@@ -58,21 +58,21 @@ def test(
     Parameters
     ----------
     x
-        The points: a .npy, .npz, .csv or .parquet file, one point in each row. Of an .npz file with several arrays
-        choose one as FILE.npz:NAME.
+        The points: a .npy, .npz, .csv or .parquet file, one point in each row. FILE.npz:NAME is one array
+        of an .npz file with several.
     score
         A file with the model's score at each point, of the same shape.
     model
-        The model as package.module:object, where the current directory is looked in, too, or the directory of a run
-        of steinscope train.
+        The model as package.module:object, which may be in the current directory, or the directory of a run of
+        steinscope train.
     samples
         A file with samples of the model, for a test that compares with them.
     scheme
-        Of the learned test: prequential blocks (the default), or the paper's split.
+        Learned test only: prequential blocks (the default), or the paper's split.
     blocks
-        Of the learned test: into how many blocks the points are divided (10 by default).
+        Learned test only: how many blocks the points are divided into (10 by default).
     repeats
-        Of the learned test: test in so many random orders (1 by default).
+        Learned test only: how many random orders to test in (1 by default).
     alpha
         The level.
     seed

@@ -41,7 +41,7 @@ def train(
 ) -> None:
     """Train a model on points. A run that was stopped, even killed, resumes where it was.
 
-    The directory of the run is then a model for steinscope test, compare and sample. A report is in it, too.
+    The directory of the run is then a model for steinscope test, compare and sample. It also holds a report.
     Under torchrun the processes share every batch.
 
     Examples:

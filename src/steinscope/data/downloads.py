@@ -44,7 +44,7 @@ def download(
     """Download a data set, and return the directory that it is in.
 
     A file arrives under another name and gets its own only when its checksum is right. What has arrived of an
-    interrupted file is kept and gone on with. Files that are there with the right checksum are left alone.
+    interrupted file is kept, and the next call resumes there. Files with the right checksum are left alone.
 
     Arguments:
         data_set: `"mnist"` or `"fashion-mnist"`.
@@ -86,7 +86,7 @@ def _fetch(address: str, target: Path, checksum: str, progress: bool | None) -> 
         if part.exists():
             reason = f"the file of {part.stat().st_size} bytes has a wrong checksum"
             part.unlink()
-    kept = f"; {part.stat().st_size} bytes are kept, run it again to go on" if part.exists() else ""
+    kept = f"; {part.stat().st_size} bytes are kept, run it again to resume" if part.exists() else ""
     raise DownloadError(f"{address}: gave up after {_TRIES} tries: {reason}{kept}")
 
 

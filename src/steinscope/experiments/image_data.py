@@ -87,7 +87,7 @@ def train_by_lsd(model: nn.Module, data: str, settings: Mapping[str, Any], direc
         model: The model.
         data: The name of the data set.
         settings: Those of the experiment.
-        directory: Where the checkpoints go. A run that is there goes on.
+        directory: Where the checkpoints go. A run that is there is resumed.
         options: Further options of `train`.
     """
     images = take_images(data, "train", settings["train_images"], settings["size"])

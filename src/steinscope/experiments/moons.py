@@ -42,7 +42,7 @@ def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[st
     """Train, rank and test models of the moons, write the report, and say line by line what came out.
 
     Arguments:
-        out: The directory for the report, the figure, and the arrays to go on with.
+        out: The directory for the report, the figure, and the arrays to continue with.
         points: How many points; two thirds of them train the models, and the others rank and test them.
         steps: How many steps to train the energy-based model for.
     """

@@ -48,7 +48,7 @@ class Experiment:
         run: Runs one trial and returns its result, again a dictionary that JSON can hold. It may read what `prepare`
             left in the directory.
         report: Writes figures and tables for the finished trials into a directory and returns lines to print.
-        prepare: Makes, in the directory, what all trials need, such as trained models. It goes on where it was stopped.
+        prepare: Makes, in the directory, what all trials need, such as trained models. It resumes where it was stopped.
     """
 
     scales: Mapping[str, Mapping[str, Any]]
@@ -80,7 +80,7 @@ def reproduce(
         name: The experiment; `EXPERIMENTS` lists them.
         scale: `"smoke"` for seconds, `"quick"` for minutes, `"paper"` for the paper's own size.
         out: The directory to write to; by default `results/NAME-SCALE`. Trials that are there already are not run
-            again, so that a run that was stopped goes on where it was.
+            again, so that a run that was stopped resumes where it was.
         options: Settings that replace those of the scale, such as `{"repetitions": 10}`.
         jobs: How many trials run at once, with one thread each; by default as many as there are processors.
         progress: Whether to show a progress bar; by default on a terminal.

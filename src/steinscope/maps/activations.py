@@ -28,7 +28,7 @@ class _SwishWithDerivative(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_h: Tensor, grad_d: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad_h: Tensor, grad_d: Tensor) -> tuple[Tensor, None]:
         u, h, d = ctx.saved_tensors
         return _second_derivative(u, h, d).mul_(grad_d).addcmul_(grad_h, d), None
 
@@ -65,7 +65,7 @@ class _SwishWithTangent(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         u, d, value, tangent = ctx.saved_tensors
         grad_h, grad_tangent = grad.chunk(2)
         result = torch.empty_like(value)
@@ -91,7 +91,7 @@ class _LinearWithTrace(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_f: Tensor, grad_trace: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad_f: Tensor, grad_trace: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         both, weight, probe, back = ctx.saved_tensors
         column = grad_trace.unsqueeze(1)
         grad_weight = torch.cat([grad_f, column * probe]).T @ both
@@ -104,7 +104,7 @@ class _LinearWithTrace(torch.autograd.Function):
 
 def swish_with_derivative(a: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Swish of `a` and its derivative, both times `mask`. Overwrites `a`; differentiable once."""
-    return _SwishWithDerivative.apply(a, mask)  # pyright: ignore[reportReturnType]
+    return _SwishWithDerivative.apply(a, mask)
 
 
 def swish_with_tangent(both: Tensor, bias: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -112,12 +112,12 @@ def swish_with_tangent(both: Tensor, bias: Tensor, mask: Tensor | None = None) -
 
     Differentiable once.
     """
-    return _SwishWithTangent.apply(both, bias, mask)  # pyright: ignore[reportReturnType]
+    return _SwishWithTangent.apply(both, bias, mask)
 
 
 def linear_with_trace(both: Tensor, weight: Tensor, bias: Tensor, probe: Tensor) -> tuple[Tensor, Tensor]:
     """W h + b and vᵀ W t, where h and t are the halves of `both` and v is the probe. Differentiable once."""
-    return _LinearWithTrace.apply(both, weight, bias, probe)  # pyright: ignore[reportReturnType]
+    return _LinearWithTrace.apply(both, weight, bias, probe)
 
 
 def dropout_mask(like: Tensor, rate: float, generator: torch.Generator) -> Tensor:

@@ -75,7 +75,7 @@ def critic_name(critic: CriticChoice) -> str:
 
 
 def is_closed_form(critic: CriticChoice) -> bool:
-    """Whether it takes milliseconds, and so goes first."""
+    """Whether it takes milliseconds, and so runs first."""
     return isinstance(critic, str) and CRITICS[critic].is_closed_form
 
 

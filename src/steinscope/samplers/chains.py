@@ -1,6 +1,6 @@
 r"""Markov chains: Langevin dynamics in the paper's two forms, MALA and HMC with acceptance, and block Gibbs.
 
-A sampler takes a state and a generator to the next state and what there is to say about the step. n chains run at once:
+A sampler takes a state and a generator to the next state and to information about the step. n chains run at once:
 each row of x is one. `run_chains` runs them and keeps the trajectory.
 """
 
@@ -43,7 +43,7 @@ class State:
 
 @dataclass(frozen=True)
 class Info:
-    """What there is to say about a step.
+    """Information about a step.
 
     Arguments:
         accepted: Which chains moved; None for samplers that always move.
@@ -72,7 +72,7 @@ class Chains:
     Arguments:
         trajectory: The kept states, (kept, n, ...), on the CPU.
         steps: The step of each of them.
-        state: The last state, to go on from.
+        state: The last state, to continue from.
         acceptance: The share of steps that each chain accepted; NaN for samplers that always move.
     """
 
@@ -104,7 +104,7 @@ def run_chains(
         x: Where the chains start, one in each row; or the `state` of earlier chains.
         steps: How many steps.
         every: Steps between two states that are kept; by default only the last one is kept.
-        burn_in: Steps at the beginning of which nothing is kept.
+        burn_in: Steps at the beginning that are not kept.
         seed: The source of all noise.
         progress: Whether to show a progress bar; by default on a terminal.
 

@@ -20,7 +20,7 @@ def progress_bar(title: str, total: int, show: bool | None = None) -> Iterator[A
     """Show a bar while the block runs.
 
     Arguments:
-        title: What is going on.
+        title: What is being done.
         total: How many steps there are.
         show: True for a bar where the standard error is a terminal, and elsewhere a line now and then; False for
             nothing; by default a bar on a terminal, and nothing elsewhere.

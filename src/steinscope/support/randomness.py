@@ -73,7 +73,7 @@ def derive_generator(
 ) -> torch.Generator:
     """A generator that depends on the seed and on further numbers, such as a step.
 
-    A run that makes one for each step has no random state to save: the step is enough to go on.
+    A run that makes one for each step has no random state to save: the step is enough to resume.
     """
     state = np.random.SeedSequence((seed, *numbers)).generate_state(1, np.uint64)
     generator = torch.Generator(device=device) if parts == 1 else PartGenerator(part, parts, device)

@@ -1,4 +1,4 @@
-"""Save what a run needs to go on, so that it is either there as a whole or not at all.
+"""Save what a run needs to resume, so that it is either there as a whole or not at all.
 
 A checkpoint is two files: tensors as safetensors, and everything else as JSON with a checksum over both. The JSON is
 written last, so that it stands for the whole. Nothing is unpickled.
@@ -52,7 +52,7 @@ def save_checkpoint(directory: str | Path, step: int, state: Any, *, keep: int |
     write_file(path, json.dumps({"checksum": _checksum(body, content), "body": body}).encode())
     if keep is not None:
         for old in _steps(directory)[keep:]:
-            # The JSON goes first: without it the tensors are not a checkpoint.
+            # The JSON is removed first: without it the tensors are not a checkpoint.
             _path(directory, old).unlink(missing_ok=True)
             _path(directory, old).with_suffix(".safetensors").unlink(missing_ok=True)
     return path
@@ -82,7 +82,7 @@ def load_checkpoint(directory: str | Path, step: int | None = None) -> tuple[int
             reason = f"{path}: this checkpoint is damaged: {error}"
             if candidate == steps[-1]:
                 raise InputError("checkpoint", f"{reason}") from None
-            warnings.warn(f"{reason}; going on from the one before", CheckpointWarning, stacklevel=2)
+            warnings.warn(f"{reason}; resuming from the one before", CheckpointWarning, stacklevel=2)
     return None
 
 

@@ -42,11 +42,11 @@ _FREE = ("steps", "checkpoint_every", "log_every")
 
 
 def read_settings(path: Path | None, given: Mapping[str, Any]) -> RunSettings:
-    """RunSettings from a TOML file and from what was given beside it, which takes precedence.
+    """Settings from a TOML file, and from what was given beside it, which takes precedence.
 
     Arguments:
         path: The file, or None.
-        given: RunSettings by name; those that are None were not given.
+        given: Settings by name; those that are None were not given.
     """
     found = {} if path is None else _read_toml(path)
     found |= {name: value for name, value in given.items() if value is not None}

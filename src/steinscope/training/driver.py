@@ -61,10 +61,8 @@ def train(
     Arguments:
         model: A module with `log_prob(x)` or `score(x)`. It is trained in place.
         x: The points: an array, a memmap, a torch Dataset, or a function (n, generator) → n fresh points.
-        objective: A name in `steinscope.registries.OBJECTIVES` (`"lsd"`, `"score-matching"`,
-            `"sliced-score-matching"`, `"denoising-score-matching"`, `"nce"`, `"cnce"`, `"likelihood"`,
-            `"contrastive-divergence"`, `"short-run"`), or an objective of `steinscope.objectives` with settings of your
-            own.
+        objective: A name in `steinscope.registries.OBJECTIVES`, such as `"score-matching"`, or an objective of
+            `steinscope.objectives` with settings of your own.
         steps: Steps of the model in all, those before a resumed checkpoint included.
         batch_size: Points in each batch. Steps of the critic take batches of their own.
         lr: The learning rate of Adam.
@@ -80,7 +78,7 @@ def train(
         seed: A whole number: the order of the points, the first critic, and all noise.
         start: The `state` of an earlier result, to resume from there.
         checkpoint: A directory for checkpoints.
-        checkpoint_every: Steps between two checkpoints. There is one at the end, too.
+        checkpoint_every: Steps between two checkpoints. There is always one at the end.
         keep: How many of the newest checkpoints stay; None for all.
         resume: Whether to resume from the newest checkpoint in that directory. If not, the directory must hold none.
         log_every: Steps between two log points.

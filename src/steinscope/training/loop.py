@@ -29,7 +29,7 @@ _SMOOTHING_SHARE = 0.8
 
 @dataclass
 class TrainState:
-    """All that a run needs to go on, and all that a checkpoint saves. Random state is not part of it: the numbers of a
+    """All that a run needs to resume, and all that a checkpoint saves. Random state is not part of it: the numbers of a
     step depend on the seed and the step alone.
 
     Arguments:
@@ -189,7 +189,7 @@ class Loop:
             raise NonFiniteError(f"training: {name} turned non-finite at step {step}; {where}; a smaller lr may help")
 
     def state(self) -> TrainState:
-        """A copy of all that is needed to go on."""
+        """A copy of all that is needed to resume."""
         auxiliary = self.objective.auxiliary
         return TrainState(
             step=self.step,

@@ -1,0 +1,74 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from steinscope.gof.combination import combine, combined_pvalue, soft_maximum
+from steinscope.support.normal import upper_tail
+
+
+def test_the_largest_of_correlated_normals():
+    for rho in (0.0, 0.5, 0.95):
+        correlation = np.full((3, 3), rho) + (1 - rho) * np.eye(3)
+        draws = np.random.default_rng(0).multivariate_normal(np.zeros(3), correlation, size=400_000)
+        soft = 0.5 * np.log(np.exp(2 * draws).sum(1))
+        for z in ([0.5, 0.0, -1.0], [1.5, 1.0, 0.0], [0.0, 2.2, 0.1]):
+            expected = (soft >= soft_maximum(np.array(z))).mean()
+            tolerance = 4 * (expected / 2**15) ** 0.5 + 1e-3
+            assert combined_pvalue(np.array(z), correlation) == pytest.approx(expected, abs=tolerance)
+    # Far out Bonferroni's bound is used, with the most by which the soft maximum can exceed the largest.
+    far = combined_pvalue(np.array([6.0, -9.0, -9.0]), np.eye(3))
+    assert far == pytest.approx(3 * 0.5 * math.erfc((6 - 0.5 * math.log(3)) / 2**0.5), rel=1e-3)
+    assert far > 3 * 0.5 * math.erfc(6 / 2**0.5)
+
+
+SCORES = st_numpy.arrays(np.float64, st.integers(1, 6), elements=st.floats(-8, 40))
+
+
+def equal_correlations(count, rho):
+    return np.full((count, count), rho) + (1 - rho) * np.eye(count)
+
+
+@given(SCORES)
+def test_the_soft_maximum_is_near_the_largest(z):
+    largest = float(z.max())
+    assert largest <= soft_maximum(z) <= largest + 0.5 * math.log(len(z)) + 1e-9
+    assert soft_maximum(z[::-1]) == pytest.approx(soft_maximum(z))
+    assert soft_maximum(z + 1.5) == pytest.approx(soft_maximum(z) + 1.5)
+
+
+@given(SCORES, st.floats(0, 1))
+def test_a_pvalue_is_a_probability(z, rho):
+    pvalue = combined_pvalue(z, equal_correlations(len(z), rho))
+    # The soft maximum is at least the largest score, so that no p-value is smaller than that of one score alone, but
+    # for the error of the draws: their p-values are multiples of 2^-15.
+    assert 0 < pvalue <= 1 or (pvalue == 0 and z.max() > 37)
+    if len(z) == 1:
+        assert pvalue == pytest.approx(upper_tail(z[0]))
+
+
+@given(SCORES, st.floats(0, 1), st.floats(0, 5), st.integers(0, 5))
+@example(np.array([4.3, 0.0, 0.0, 0.0, 0.0]), 0.0, 0.1, 0)
+def test_more_misfit_never_makes_a_pvalue_larger(z, rho, more, position):
+    correlation = equal_correlations(len(z), rho)
+    worse = z.copy()
+    worse[position % len(z)] += more
+    assert combined_pvalue(worse, correlation) <= combined_pvalue(z, correlation)
+
+
+def test_scores_and_correlations_are_those_of_the_values():
+    """Against the definition: sums over roots of sums of squares, for all points and block by block."""
+    values = np.random.default_rng(0).normal(0.3, 1.0, size=(2, 9))
+    parts = [torch.zeros(size) for size in (5, 4, 2, 3)]
+    found = combine(values, parts)
+    norm = np.sqrt((values**2).sum(1))
+    np.testing.assert_allclose(found.z, values.sum(1) / norm)
+    np.testing.assert_allclose(found.correlation, values @ values.T / np.outer(norm, norm))
+    for block, rows in enumerate((slice(0, 4), slice(4, 6), slice(6, 9))):
+        block_norm = np.sqrt((values[:, rows] ** 2).sum(1))
+        np.testing.assert_allclose(found.block_z[:, block], values[:, rows].sum(1) / block_norm)
+        np.testing.assert_allclose(found.block_weight[:, block], block_norm / norm)

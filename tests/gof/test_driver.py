@@ -1,0 +1,79 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from steinscope import InputError, gof_test
+from steinscope.models import RBM, Gaussian
+from steinscope.registries import CRITICS
+
+from helpers import normal
+
+CHEAP = [name for name, entry in CRITICS.items() if entry.is_closed_form]
+
+
+def test_a_network_joins_when_there_are_enough_points():
+    names = {n: [critic.name for critic in gof_test(x, -x).critics] for n in (499, 500) for x in [normal(n)]}
+    assert names == {499: list(CHEAP), 500: [*CHEAP, "mlp"]}
+
+
+def test_repeats_merge_by_twice_the_mean():
+    x = normal(200, 3)
+    single = [gof_test(x, 0.2 - x, critics=CHEAP, seed=seed).pvalue for seed in (5, 6, 7)]
+    merged = gof_test(x, 0.2 - x, critics=CHEAP, seed=5, repeats=3)
+    assert merged.pvalue == pytest.approx(min(1.0, 2 * np.mean(single)))
+    assert "3 random orders" in str(merged)
+
+
+def test_memmaps_images_and_seeds(tmp_path):
+    x = normal(300, 6)
+    np.save(tmp_path / "x.npy", x.numpy())
+    np.save(tmp_path / "s.npy", 0.1 - x.numpy())
+    on_disk = [np.load(tmp_path / name, mmap_mode="r") for name in ("x.npy", "s.npy")]
+    ours = gof_test(x, 0.1 - x, critics=CHEAP)
+    assert gof_test(*on_disk, critics=CHEAP).pvalue == ours.pvalue
+    assert gof_test(x.view(300, 2, 3), (0.1 - x).view(300, 2, 3), critics=CHEAP).pvalue == ours.pvalue
+    assert gof_test(x, 0.1 - x, critics=CHEAP, seed=1).pvalue != ours.pvalue
+    state = torch.get_rng_state()
+    gof_test(x, 0.1 - x)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_points_of_numpy_and_a_model_in_single_precision():
+    """NumPy's numbers are double, parameters of models are single by default. All critics must cope with both."""
+    rbm = RBM.random(4, 3, seed=1)
+    x = rbm.sample(600, seed=2)
+    double = gof_test(x.double().numpy(), rbm)
+    assert [critic.name for critic in double.critics] == list(CRITICS)
+    assert double.statistic == pytest.approx(gof_test(x, rbm).statistic, abs=0.05)
+
+
+def test_the_result_prints_saves_and_draws(tmp_path):
+    x = normal()
+    result = gof_test(x, -x)
+    text = str(result)
+    assert "500 points, 5 coordinates" in text and "no misfit was found at level 0.05" in text
+    assert "depends on the random order" in text
+    assert json.loads(json.dumps(result.to_dict()))["rejected"] is False
+    result.plot().savefig(tmp_path / "test.png")
+    assert (tmp_path / "test.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"n": 99}, "x: 99 rows are too few for a learned test.*needs 100; the KSD test takes fewer"),
+        ({"alpha": 1.0}, "alpha: expected a number between 0 and 1, got 1.0"),
+        ({"blocks": 1}, "blocks: expected a whole number from 2 to 20, got 1"),
+        ({"blocks": 21}, "blocks: expected a whole number from 2 to 20"),
+        ({"repeats": 0}, "repeats: expected a whole number from 1 on, got 0"),
+        ({"critics": "deep"}, "critics: expected 'auto' or some of 'mean', 'linear'.*, got 'deep'"),
+        ({"critics": ()}, "critics: expected at least one, got none"),
+        ({"critics": "model"}, r"critics: 'model' needs a model with features\(x\), and this one has none"),
+    ],
+)
+def test_bad_input(options, message):
+    x = normal(options.pop("n", 200), 2)
+    with pytest.raises(InputError, match=message):
+        gof_test(x, Gaussian(torch.zeros(2)), **options)

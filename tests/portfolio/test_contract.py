@@ -1,0 +1,81 @@
+"""What every critic of the portfolio does."""
+
+import copy
+
+import pytest
+import torch
+
+from steinscope.critics import MLP, Features, Preconditioned
+from steinscope.maps import AnyFeatures
+from steinscope.models import RBM
+from steinscope.portfolio import CriticLearner, FeatureLearner, NetworkLearner
+from steinscope.registries import CRITICS
+
+from helpers import generator, learner_data, network, taught
+
+# The registry, and learners that are made in other ways.
+LEARNERS = {
+    **{
+        name: lambda entry=entry: entry.load().for_model(RBM.random(4, 3).double(), 0)
+        for name, entry in CRITICS.items()
+    },
+    "any features": lambda: FeatureLearner(AnyFeatures(network(4).double())),
+    "small network": lambda: NetworkLearner(16, steps=3),
+    "critic": lambda: CriticLearner(MLP(4, width=8), steps=3),
+    "solved critic": lambda: CriticLearner(Features(network(4))),
+    "whitened solved critic": lambda: CriticLearner(Preconditioned.from_data(Features(network(4)), learner_data()[0])),
+}
+BY_SUMS = [*(name for name, entry in CRITICS.items() if entry.is_closed_form), "model", "any features"]
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_contract(name):
+    """One value a point; the critic stays while a block is taken in; its values obey Stein's identity."""
+    learner, (x, score) = taught(LEARNERS[name]()), learner_data(20, seed=1)
+    before = x.clone(), score.clone()
+    values = learner.values(x, score)
+    assert values.shape == (20,) and values.isfinite().all() and not values.requires_grad
+    torch.testing.assert_close(learner.values(x[:1], score[:1]), values[:1])
+    learner.observe(*learner_data(30, seed=2))
+    assert torch.equal(learner.values(x, score), values)
+    assert torch.equal(x, before[0]) and torch.equal(score, before[1])
+    # Where the model is right the mean is zero, within 4 standard errors.
+    z = torch.randn(50_000, 4, dtype=torch.float64, generator=generator(3))
+    own = learner.values(z, -z)
+    assert abs(float(own.mean())) < 4 * float(own.std()) / 50_000**0.5
+    learner.refit()
+    assert not torch.equal(learner.values(x, score), values)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_field_is_the_critic_behind_the_values(name):
+    """s · f + Σ ∂_i f_i is the Stein value, and ∂_i f_i is the slope of the field."""
+    learner, (x, score) = taught(LEARNERS[name]()), learner_data(9, seed=1)
+    f, diagonal = learner.field(x)
+    assert f.shape == diagonal.shape == x.shape
+    torch.testing.assert_close((score * f + diagonal).sum(1), learner.values(x, score))
+    step = 1e-5 * torch.eye(4, dtype=torch.float64)
+    slopes = [(learner.field(x + step[i])[0] - learner.field(x - step[i])[0])[:, i] / 2e-5 for i in range(4)]
+    torch.testing.assert_close(diagonal, torch.stack(slopes, 1), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_same_seed_gives_the_same_bits(name):
+    x, score = learner_data(9, seed=1)
+    state = torch.get_rng_state()
+    ours, same = (taught(LEARNERS[name]()).values(x, score) for _ in range(2))
+    assert torch.equal(ours, same) and torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", BY_SUMS)
+def test_batches_do_not_matter(name):
+    x, score = learner_data(20, seed=1)
+    whole, parts = taught(LEARNERS[name]()), taught(LEARNERS[name](), ((0, 7), (7, 31), (31, 60)))
+    torch.testing.assert_close(whole.values(x, score), parts.values(x, score), rtol=1e-8, atol=1e-8)
+
+
+def test_a_critic_that_is_given_is_not_changed():
+    critic = MLP(4, width=8).double()
+    before = copy.deepcopy(critic.state_dict())
+    taught(CriticLearner(critic, steps=3))
+    assert all(torch.equal(value, before[name]) for name, value in critic.state_dict().items())

@@ -1,0 +1,187 @@
+import inspect
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from steinscope import InputError
+from steinscope.models import RBM, Gaussian
+from steinscope.objectives import ContrastiveDivergence
+from steinscope.training import train
+
+from helpers import gaussian_points
+
+
+def runs(model, **options):
+    settings = {"steps": 12, "batch_size": 32, "seed": 3, "log_every": 5, "average": 0.9, **options}
+    return train(model, gaussian_points(200), **settings)
+
+
+def bits(result):
+    parts = [result.state.model, result.state.auxiliary or {}, result.state.average or {}]
+    return [value.numpy().tobytes() for part in parts for value in part.values()]
+
+
+@pytest.mark.parametrize("objective", ["lsd", "nce", "sliced-score-matching", "contrastive-divergence"])
+def test_a_seed_fixes_every_bit_and_the_global_state_is_left_alone(objective):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = runs(Gaussian(torch.zeros(2)), objective=objective)
+    assert torch.equal(torch.rand(3), expected)
+    assert bits(first) == bits(runs(Gaussian(torch.zeros(2)), objective=objective))
+    assert bits(first) != bits(runs(Gaussian(torch.zeros(2)), objective=objective, seed=4))
+
+
+@pytest.mark.parametrize("through", ["state", "checkpoint"])
+@pytest.mark.parametrize(
+    "objective",
+    ["lsd", "nce", "sliced-score-matching", lambda: ContrastiveDivergence(start="persistent", chains=64, steps=2)],
+)
+def test_going_on_gives_the_same_bits(objective, through, tmp_path):
+    make = objective if callable(objective) else lambda: objective
+    whole = runs(Gaussian(torch.zeros(2)), objective=make())
+    model = Gaussian(torch.zeros(2))
+    if through == "state":
+        half = runs(model, objective=make(), steps=5)
+        rest = runs(Gaussian(torch.ones(2)), objective=make(), start=half.state)
+    else:
+        runs(model, objective=make(), steps=5, checkpoint=tmp_path)
+        rest = runs(Gaussian(torch.ones(2)), objective=make(), checkpoint=tmp_path)
+    assert bits(rest) == bits(whole)
+    assert np.array_equal(rest.history.step, whole.history.step)
+    assert np.array_equal(rest.history.model_loss, whole.history.model_loss)
+
+
+KILLED = """
+import os, random, signal, sys, time, torch
+from steinscope.training.checkpoint import newest_step
+from steinscope.critics import MLP
+from steinscope.models import RBM
+from steinscope.objectives import LearnedStein
+from steinscope.training import train
+
+torch.set_num_threads(1)
+directory, kills = sys.argv[1], int(sys.argv[2])
+x = RBM.random(6, 3, seed=1).sample(300)
+
+def run():
+    train(RBM.random(6, 3, seed=2), x, objective=LearnedStein(MLP(6, width=16), critic_steps=2), steps=150,
+          batch_size=50, checkpoint=directory, checkpoint_every=1, log_every=1, seed=9, average=0.95, noise=0.5)
+
+import torch._dynamo  # optimisers import it at their first step; here once for all children
+chance = random.Random(5)
+for _ in range(kills):
+    child = os.fork()
+    if child == 0:
+        run()
+        os._exit(0)
+    goal = (newest_step(directory) or 0) + chance.randint(1, 3)
+    while (newest_step(directory) or 0) < goal:
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0.0, 0.005))
+    os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+run()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_killed_twenty_times_ends_with_the_same_bits(tmp_path):
+    """Every step is saved, so that many of the kills come while a checkpoint is being written."""
+    for name, kills in {"killed": 20, "whole": 0}.items():
+        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / name), str(kills)], check=True, timeout=300)
+    for suffix in ("json", "safetensors"):
+        assert len({(tmp_path / name / f"step-000000150.{suffix}").read_bytes() for name in ("killed", "whole")}) == 1
+
+
+MEMORY = """
+import gc, resource, torch
+from steinscope.critics import MLP
+from steinscope.models import EBM
+from steinscope.objectives import LearnedStein
+from steinscope.training import train
+
+def tensors():
+    return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+def watch(step, model, row):
+    gc.collect()
+    seen.append((tensors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+
+seen = []
+objective = LearnedStein(MLP(5, width=16), critic_steps=1)
+train(EBM.perceptron(5, width=16), torch.randn(500, 5), objective=objective, steps=1200, batch_size=250, average=0.9,
+      noise=0.1, log_every=200, callbacks=[watch])
+print(*(number for row in seen for number in row))
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_over_a_thousand_steps():
+    done = subprocess.run([sys.executable, "-c", MEMORY], check=True, capture_output=True, text=True, timeout=300)
+    seen = np.array(done.stdout.split(), dtype=int).reshape(6, 2)
+    assert (seen[1:, 0] == seen[1, 0]).all()
+    # The batches of 800 steps alone, 250 by 5 numbers twice a step, would be 8 MiB.
+    assert seen[-1, 1] - seen[1, 1] < 4 * 1024
+
+
+def test_history_and_figure():
+    result = train(Gaussian(torch.zeros(2)), gaussian_points(200), steps=10, batch_size=20, log_every=4)
+    assert list(result.history.step) == [4, 8, 10] and set(result.history.to_dict()) == {
+        "step",
+        "model_loss",
+        "auxiliary_loss",
+        "gradient_norm",
+    }
+    assert np.isfinite(result.history.auxiliary_loss).all()
+    without = train(Gaussian(torch.zeros(2)), gaussian_points(200), steps=5, batch_size=20, objective="likelihood")
+    assert math.isnan(without.history.auxiliary_loss[0])
+    assert len(result.plot().axes) == 2 and len(without.plot().axes) == 2
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"steps": 0}, "steps: expected a whole number from 1 on, got 0"),
+        ({"batch_size": 0}, "batch_size: expected a whole number from 1 on, got 0"),
+        ({"batch_size": 201}, "batch_size: expected at most the 200 points of x, got 201"),
+        ({"lr": -1.0}, "lr: expected a positive number, got -1.0"),
+        ({"average": 1.0}, "average: expected a number between 0 and 1, got 1.0"),
+        ({"noise": 0.0}, "noise: expected a positive number, got 0.0"),
+        ({"seed": -1}, r"seed: expected a whole number from 0 to 2\^63 - 1, got -1"),
+        ({"objective": "magic"}, "objective: expected one of lsd, .*, got 'magic'"),
+    ],
+)
+def test_bad_settings(options, message):
+    with pytest.raises(InputError, match=message):
+        runs(Gaussian(torch.zeros(2)), **options)
+
+
+def test_bad_models():
+    bare = inspect.unwrap(train)
+    with pytest.raises(InputError, match="model: expected a torch.nn.Module .*, got str"):
+        bare("model", gaussian_points(), steps=1)
+    with pytest.raises(InputError, match=r"model: expected log_prob\(x\) or score\(x\), and Linear has neither"):
+        train(nn.Linear(2, 2), gaussian_points(), steps=1)
+    with pytest.raises(InputError, match="model: it has no parameters to train"):
+        train(Gaussian(torch.zeros(2)).requires_grad_(False), gaussian_points(), steps=1)
+
+
+def test_checkpoints_of_something_else(tmp_path):
+    runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path)
+    with pytest.raises(InputError, match="checkpoint: .* holds a run at step 12; use resume=True"):
+        runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path, resume=False)
+    with pytest.raises(InputError, match="lr: the run to resume was made with 0.001, got 0.01"):
+        runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path, lr=0.01)
+    with pytest.raises(InputError, match="steps: expected at least the 12 that have been made, got 5"):
+        runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path, steps=5)
+    with pytest.raises(InputError, match="checkpoint: it belongs to another model: weights is missing there"):
+        train(RBM.random(2, 3), gaussian_points(200), steps=12, batch_size=32, seed=3, average=0.9, checkpoint=tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path)
+    assert files == {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -1,0 +1,76 @@
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from steinscope import NonFiniteError
+from steinscope.models import Gaussian
+from steinscope.objectives import MaximumLikelihood
+from steinscope.training import train
+
+from helpers import gaussian_points
+
+
+def test_noise_falls_to_zero():
+    seen = {}
+
+    class Look(MaximumLikelihood):
+        def model_loss(self, model, x, generator):
+            seen[len(seen)] = float(x.std())
+            return super().model_loss(model, x, generator)
+
+    train(Gaussian(torch.zeros(2)), torch.full((4000, 2), 3.0), objective=Look(), steps=20, batch_size=2000, noise=2.0)
+    # 4000 numbers: the relative standard error of a standard deviation is 1.1%.
+    expected = [2.0 * max(0.0, 1 - step / 16) ** 2 for step in range(20)]
+    assert list(seen.values()) == pytest.approx(expected, rel=0.05)
+    assert seen[16] == seen[19] == 0.0
+
+
+def test_the_average_follows_the_parameters():
+    means, shown = [], []
+    trained = Gaussian(torch.zeros(2))
+
+    def look(step, model, row):
+        means.append(trained.mean.detach().clone())
+        shown.append(model.mean.detach())
+
+    result = train(
+        trained,
+        gaussian_points(100),
+        steps=6,
+        batch_size=50,
+        average=0.3,
+        log_every=1,
+        objective="likelihood",
+        callbacks=[look],
+    )
+    expected = torch.zeros(2)
+    for step, (mean, average) in enumerate(zip(means, shown, strict=True), 1):
+        share = max(1 - 0.3, 9 / (10 + step))
+        expected = (1 - share) * expected + share * mean
+        torch.testing.assert_close(average, expected)
+    torch.testing.assert_close(result.averaged.mean.detach(), expected)
+    assert torch.equal(result.model.mean, means[-1])
+
+
+class Exploding(nn.Module):
+    """A loss that turns to NaN when its parameter passes 0.2, which it does after some steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(()))
+
+    def log_prob(self, x):
+        return -0.5 * (x - self.mean).square().sum(1) + 0.0 * torch.sqrt(0.2 - self.mean)
+
+
+def test_a_run_that_turns_non_finite_stops_and_keeps_its_checkpoint(tmp_path):
+    options = {"objective": "likelihood", "steps": 100, "batch_size": 20, "lr": 0.03, "log_every": 10}
+    with pytest.raises(NonFiniteError, match=r"the model's \w+ turned non-finite at step \d+; .*no checkpoint"):
+        train(Exploding(), 3.0 + gaussian_points(100), **options)
+    with pytest.raises(NonFiniteError, match=r"at step \d+; the last good checkpoint is step \d+ in ") as error:
+        train(Exploding(), 3.0 + gaussian_points(100), **options, checkpoint=tmp_path, checkpoint_every=2)
+    words = str(error.value).split()
+    numbers = [int(word.strip(";")) for before, word in itertools.pairwise(words) if before == "step"]
+    assert 0 < numbers[1] <= numbers[0]
