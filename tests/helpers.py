@@ -1,5 +1,6 @@
 """What several test files need: densities with exact samples, and the critics of the library."""
 
+import numpy as np
 import torch
 from torch import nn
 from torch.distributions import (
@@ -150,3 +151,29 @@ MEAN, COVARIANCE = torch.tensor([1.0, -0.5]), torch.tensor([[1.0, 0.4], [0.4, 0.
 def gaussian_points(n=4000):
     """Points to train a Gaussian on."""
     return Gaussian(MEAN, COVARIANCE).sample(n)
+
+
+def misfits(name, n=4000, seed=0):
+    """Points, the scores of a model that does not fit, and the true scores: where closed forms are known."""
+    rng = np.random.default_rng(seed)
+    if "laplace" in name:
+        y = torch.tensor(rng.laplace(size=(n, 30)) / 2**0.5, dtype=torch.float32)
+        turn = torch.linalg.qr(torch.tensor(rng.standard_normal((30, 30)), dtype=torch.float32))[0]
+        turn = turn if name.startswith("rotated") else torch.eye(30)
+        return y @ turn.T, -y @ turn.T, -(2**0.5) * y.sign() @ turn.T
+    if "student" in name:
+        x = torch.tensor(rng.standard_t(6, (n, 8)), dtype=torch.float32)
+        degrees, scale = (6.0, 0.8) if name.startswith("narrow") else (float(name.split()[1]), 1.0)
+        return x, _student_score(x, degrees, scale), _student_score(x, 6.0, 1.0)
+    assert name == "two modes"
+    # Two modes at ± 1.5 along the diagonal, and the Gaussian of the same covariance.
+    direction = torch.full((5,), 5**-0.5)
+    sides = torch.tensor(rng.choice([-1.0, 1.0], (n, 1)), dtype=torch.float32)
+    x = torch.tensor(rng.standard_normal((n, 5)), dtype=torch.float32) + 1.5 * sides * direction
+    along = (x @ direction)[:, None]
+    return x, -x + 2.25 / 3.25 * along * direction, -x + 1.5 * direction * torch.tanh(1.5 * along)
+
+
+def _student_score(x, degrees, scale):
+    u = x / scale
+    return -(degrees + 1) * u / (degrees + u**2) / scale

@@ -6,7 +6,7 @@ Arrays in memory become tensors at once. A NumPy memmap stays where it is: its r
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = [
     "Rows",
     "ScoredPoints",
     "check_rows",
+    "joined",
     "make_points",
     "pair_points",
     "read_rows",
@@ -187,6 +188,12 @@ class ScoredPoints:
         """All points in order, `size` at a time."""
         for start in range(0, len(self), size):
             yield self.take(slice(start, start + size))
+
+
+def joined(parts: Sequence[ScoredPoints]) -> ScoredPoints:
+    """Points of several parts, in memory, in their order."""
+    x, score = (torch.cat(rows) for rows in zip(*(part.take(slice(None)) for part in parts), strict=True))
+    return ScoredPoints(x, score, parts[0].dtype, parts[0].device)
 
 
 def make_points(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.shapes import FlatPoints
@@ -41,7 +42,7 @@ def radial(kernel: KernelName, bandwidth: float) -> Radial:
     return inverse_multiquadric
 
 
-def squared_distances(a: FlatPoints, b: FlatPoints) -> Tensor:
+def squared_distances(a: FlatPoints, b: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     """The squared distance between all points of a and b, by one matrix product."""
     return torch.addmm(a.square().sum(1)[:, None], a, b.T, alpha=-2).add_(b.square().sum(1)).clamp_min_(0)
 

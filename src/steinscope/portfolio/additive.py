@@ -7,7 +7,7 @@ each coordinate on its own coordinate are solved together, and the pairs that st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -255,8 +255,17 @@ class MarginalLearner(Learner):
             yield
 
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
-        functions, slopes = ((part @ self.weights[:, :, None])[:, :, 0].T for part in self._functions(x))
-        return functions, slopes
+        f, slopes = ((part @ self.weights[:, :, None])[:, :, 0].T for part in self._functions(x))
+        return f, slopes
+
+    def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
+        functions, slopes = self._functions(x)
+
+        def look() -> tuple[FlatPoints, PerPoint]:
+            f, derivatives = ((part @ self.weights[:, :, None])[:, :, 0] for part in (functions, slopes))
+            return f.T, derivatives.sum(0)
+
+        return look
 
 
 class RotatedLearner(MarginalLearner):
@@ -287,8 +296,16 @@ class RotatedLearner(MarginalLearner):
         return f @ self.axes, slopes @ self.axes.square()
 
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
-        f, slopes = super().field(x @ self.axes.T)
-        return f @ self.axes, slopes.sum(1)
+        return self.looking_at(x)()
+
+    def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
+        turned = super().looking_at(x @ self.axes.T)
+
+        def look() -> tuple[FlatPoints, PerPoint]:
+            f, divergence = turned()
+            return f @ self.axes, divergence
+
+        return look
 
 
 def independent_directions(x: FlatPoints, axes: Float[Tensor, "d d"], most_rounds: int = 50) -> Float[Tensor, "d d"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -111,6 +111,16 @@ class LandmarkLearner(_WithKernel):
     most_points = 20_000
     most_landmarks = 500
 
+    def observe(self, x: FlatPoints, score: FlatPoints) -> None:
+        super().observe(x, score)
+        room = min(self.most_landmarks, max(100, round(4 * math.sqrt(self.count))))
+        if len(self.landmarks) < room:
+            self.landmarks = torch.cat([rows for rows, _ in self.batches])[:room]
+
+    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
+        super().begin(x, score)
+        self.landmarks = x[:0]
+
     def refit(self) -> None:
         for _ in self._solve(0.5, (1.0,)):
             pass
@@ -120,7 +130,6 @@ class LandmarkLearner(_WithKernel):
 
     def _solve(self, l2: float, ridges: tuple[float, ...]) -> Iterator[None]:
         x, score = self._points()
-        self.landmarks = x[: min(self.most_landmarks, max(100, round(4 * math.sqrt(len(x)))))]
         value, first = self._kernel(x)
         gram = value.T @ value / len(x)
         # The mean of ∂φ_m/∂x is 2 φ'(x - z_m).
@@ -141,10 +150,17 @@ class LandmarkLearner(_WithKernel):
         return value, first
 
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
+        return self.looking_at(x)()
+
+    def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
         value, first = self._kernel(x)
-        own = torch.linalg.vecdot(self.landmarks, self.weights.T)
-        divergence = 2 * (torch.linalg.vecdot(first, x @ self.weights) - first @ own)
-        return value @ self.weights.T, divergence
+
+        def look() -> tuple[FlatPoints, PerPoint]:
+            own = torch.linalg.vecdot(self.landmarks, self.weights.T)
+            divergence = 2 * (torch.linalg.vecdot(first, x @ self.weights) - first @ own)
+            return value @ self.weights.T, divergence
+
+        return look
 
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
         value, first = self._kernel(x)

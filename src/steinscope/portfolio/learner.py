@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,13 @@ class Learner(ABC):
         """The critic at points, and its divergence."""
         f, diagonal = self.field(x)
         return f, diagonal.sum(1)
+
+    def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
+        """A function that gives `value_and_divergence` at these points, for one critic of the path after the other.
+
+        Learners whose features do not change along the path compute them once.
+        """
+        return lambda: self.value_and_divergence(x)
 
     def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
         """The Stein values of points under the critic."""

@@ -2,13 +2,14 @@ r"""Critics stacked in closed form.
 
 With critics $f_c$, their mean products $M_{cd} = E f_c \cdot f_d$ and mean Stein values $m_c = E s_{f_c}$ on validation
 points, the sum $\sum_c w_c f_c$ has the largest penalised mean for $w = (2\lambda M)^{-1} m$. The weights are not
-negative, and a ridge that the validation points choose keeps critics that are alike from playing against each other.
+negative. A ridge that the validation points choose draws them towards the best critic alone, so that a stack is not
+much worse than that one where there are few points.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +24,7 @@ from steinscope.shapes import FlatPoints, PerPoint, Points
 
 __all__ = ["Member", "Stack", "batch_rows", "fit_member", "seen_by", "stack_weights"]
 
-_RIDGES = (0.01, 0.1, 1.0)
+_RIDGES = (100.0, 10.0, 1.0, 0.1, 0.01)
 _BATCH_NUMBERS = 2**20
 # A critic must be better than one that is more strongly regularised by so many standard errors.
 _SURE = 1.0
@@ -50,13 +51,9 @@ class Member:
     f: FlatPoints
     values: PerPoint
 
-    def penalised(self, l2: float) -> PerPoint:
-        """The penalised Stein value of each validation point."""
-        return self.values.double() - l2 * self.f.double().square().sum(1)
-
     def quality(self, l2: float) -> float:
-        """Their mean."""
-        return float(self.penalised(l2).mean())
+        """The penalised mean Stein value of the validation points."""
+        return float(_penalised(self.f, self.values, l2).mean())
 
 
 def seen_by(learner: Learner, points: ScoredPoints) -> tuple[FlatPoints, PerPoint]:
@@ -69,20 +66,58 @@ def seen_by(learner: Learner, points: ScoredPoints) -> tuple[FlatPoints, PerPoin
     return torch.cat(fields), torch.cat(values)
 
 
-def fit_member(group: str, learner: Learner, training: ScoredPoints, validation: ScoredPoints, l2: float) -> Member:
-    """Show the training points to a learner, and keep the critic of its path that the validation points like best."""
-    for number, (x, score) in enumerate(training.batches(batch_rows(training.dim))):
+def fit_member(
+    group: str, make: Callable[[], Learner], parts: Sequence[tuple[ScoredPoints, ScoredPoints]], l2: float
+) -> Member:
+    """Fit a critic, with as much regularisation as points like that it has not seen.
+
+    Arguments:
+        group: The critic's name.
+        make: Makes a fresh learner.
+        parts: Pairs of points to learn from and points to look at. Of several pairs every point is looked at once, and
+            the critic learns from all points in the end.
+        l2: The penalty λ.
+    """
+    seen: list[list[tuple[Tensor, Tensor]]] = []
+    snapshots: list[Learner] = []
+    for training, validation in parts:
+        learner = _taught(make(), [training])
+        looks = [(learner.looking_at(x), score) for x, score in validation.batches(batch_rows(validation.dim))]
+        for position, _ in enumerate(learner.path(l2)):
+            pieces = [
+                (f, torch.linalg.vecdot(score, f) + div) for (f, div), score in ((look(), s) for look, s in looks)
+            ]
+            seen += [[]] if len(seen) <= position else []
+            seen[position].append(tuple(torch.cat(column) for column in zip(*pieces, strict=True)))
+            snapshots += [learner.snapshot()] if len(parts) == 1 else []
+    candidates = [tuple(torch.cat(column) for column in zip(*pieces, strict=True)) for pieces in seen]
+    best, best_values = 0, _penalised(*candidates[0], l2)
+    for position, candidate in enumerate(candidates):
+        # The path leads from strong to weak regularisation, and a weaker one must be better beyond chance.
+        if _is_better((values := _penalised(*candidate, l2)) - best_values):
+            best, best_values = position, values
+    if len(parts) == 1:
+        return Member(group, snapshots[best], *candidates[best])
+    # The two sides of a pair are all points.
+    learner = _taught(make(), parts[0])
+    for position, _ in enumerate(learner.path(l2)):
+        if position == best:
+            break
+    return Member(group, learner.snapshot(), *candidates[best])
+
+
+def _taught(learner: Learner, sources: Sequence[ScoredPoints]) -> Learner:
+    """A learner that has seen points."""
+    batches = (batch for points in sources for batch in points.batches(batch_rows(points.dim)))
+    for number, (x, score) in enumerate(batches):
         if number == 0:
             learner.begin(x, score)
         learner.observe(x, score)
-    best: Member | None = None
-    for _ in learner.path(l2):
-        member = Member(group, learner.snapshot(), *seen_by(learner, validation))
-        # The path leads from strong to weak regularisation, and a weaker one must be better beyond chance.
-        if best is None or _is_better(member.penalised(l2) - best.penalised(l2)):
-            best = member
-    assert best is not None
-    return best
+    return learner
+
+
+def _penalised(f: FlatPoints, values: PerPoint, l2: float) -> PerPoint:
+    return values.double() - l2 * f.double().square().sum(1)
 
 
 def _is_better(differences: PerPoint) -> bool:
@@ -93,16 +128,12 @@ def stack_weights(members: Sequence[Member], l2: float) -> Float[Tensor, " k"]:
     """The weights of critics, from what the validation points say. Halves of them choose the ridge for each other."""
     if not members:
         return torch.zeros(0, dtype=torch.float64)
-    products, means = zip(*(_moments(members, half) for half in (slice(0, None, 2), slice(1, None, 2))), strict=True)
-    qualities = [
-        sum(
-            _quality(_solve(products[1 - half], means[1 - half], l2, ridge), products[half], means[half], l2)
-            for half in (0, 1)
-        )
-        for ridge in _RIDGES
-    ]
-    ridge = _RIDGES[max(range(len(_RIDGES)), key=lambda position: qualities[position])]
-    return _solve(*_moments(members, slice(None)), l2, ridge)
+    every, *halves = (_moments(members, rows) for rows in (slice(None), slice(0, None, 2), slice(1, None, 2)))
+
+    def quality(ridge: float) -> float:
+        return sum(_quality(_solve(*seen, l2, ridge), *unseen, l2) for seen, unseen in (halves, halves[::-1]))
+
+    return _solve(*every, l2, max(_RIDGES, key=quality))
 
 
 def _moments(members: Sequence[Member], rows: slice) -> tuple[Tensor, Tensor]:
@@ -112,13 +143,19 @@ def _moments(members: Sequence[Member], rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def _solve(products: Tensor, means: Tensor, l2: float, ridge: float) -> Tensor:
-    """The weights that are not negative: those that would be are set to zero one after the other."""
+    """The best weights that are not negative, drawn by the ridge towards the best critic alone.
+
+    Weights that would be negative are set to zero one after the other.
+    """
     sizes = products.diagonal()
+    alone = torch.zeros_like(means)
+    alone[(means - l2 * sizes).argmax()] = 1.0
     # A critic that is nearly zero at all validation points must not be blown up: that is what the last term is for.
-    regular = 2 * l2 * (products + torch.diag(ridge * sizes + 1e-3 * sizes.max() + 1e-300))
+    pull = 2 * l2 * (ridge * sizes + 1e-3 * sizes.max() + 1e-300)
+    regular, target = 2 * l2 * products + torch.diag(pull), means + pull * alone
     left = torch.arange(len(means))
     while len(left):
-        weights = torch.linalg.solve(regular[left][:, left], means[left])
+        weights = torch.linalg.solve(regular[left][:, left], target[left])
         if float(weights.min()) >= 0:
             return torch.zeros_like(means).index_copy_(0, left, weights)
         left = left[torch.arange(len(left)) != int(weights.argmin())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from steinscope.critics.fitting import History
 from steinscope.metric import Metric
-from steinscope.points import ScoredPoints
+from steinscope.points import ScoredPoints, joined
 from steinscope.portfolio.choice import CriticChoice, critic_name, estimate_learners
 from steinscope.portfolio.learner import Context, Learner
 from steinscope.portfolio.stack import Member, Stack, batch_rows, fit_member, seen_by, stack_weights
@@ -22,6 +23,8 @@ __all__ = ["FoldFit", "fit_fold"]
 
 # More training points than these hardly change a critic in closed form, or a network of this size.
 _MOST_TRAINING = 100_000
+_FEW_POINTS = 2000
+_TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -69,42 +72,71 @@ def fit_fold(
     the penalised mean of F + g is, up to what does not depend on g, that of g with the scores s - 2λF.
     """
     training = training.subset(torch.arange(min(len(training), _MOST_TRAINING)))
+    parts = _inner_parts(training, validation)
     solved: list[Member] = []
     to_train: list[tuple[str, TrainedLearner]] = []
     for critic in critics:
-        for learner in estimate_learners(critic, context):
+        for number, learner in enumerate(estimate_learners(critic, context)):
             if isinstance(learner, TrainedLearner) and not learner.is_solvable:
                 to_train.append((critic_name(critic), learner))
             else:
-                solved.append(fit_member(critic_name(critic), learner, training, validation, l2))
+                make = partial(_nth_learner, critic, context, number)
+                solved.append(fit_member(critic_name(critic), make, parts, l2))
     members = [member for member in solved if member.quality(l2) > 0]
     weights = stack_weights(members, l2)
-    history = None
+    if solved and not weights.any():
+        # Where nothing was found, the best guess is still a critic, whose value on held-out points has an error.
+        members, weights = [max(solved, key=lambda member: member.quality(l2))], torch.ones(1, dtype=torch.float64)
+    history, everyone, n = None, list(solved), len(validation)
     for name, learner in to_train:
-        left_over = _left_over(training, members, weights, l2)
-        watched = _left_over(validation, members, weights, l2)
+        left_over = _left_over(training, members, weights, l2, slice(n, None) if len(parts) > 1 else None)
+        watched = _left_over(validation, members, weights, l2, slice(0, n))
         own = learner.fit(left_over, watched, l2, settings, progress=progress, title=title)
         history = history or own
+        # A trained critic has seen the training points, so that the validation points alone weigh it.
+        members = [Member(member.group, member.learner, member.f[:n], member.values[:n]) for member in members]
         member = Member(name, learner, *seen_by(learner, validation))
-        solved.append(member)
-        if _gain(learner, watched, l2) <= 0:
-            continue
-        members.append(member)
-        weights = stack_weights(members, l2)
-    return _look(test, members, weights, solved, l2, history)
+        everyone.append(member)
+        if _gain(learner, watched, l2) > 0:
+            members.append(member)
+            weights = stack_weights(members, l2)
+    return _look(test, members, weights, everyone, l2, history)
 
 
-def _left_over(points: ScoredPoints, members: Sequence[Member], weights: Tensor, l2: float) -> ScoredPoints:
-    """Points with the scores that are left when the stack is taken out: s - 2λF."""
-    parts = []
-    for x, score in points.batches(batch_rows(points.dim)):
-        total = torch.zeros_like(x)
-        for member, weight in zip(members, weights.tolist(), strict=True):
-            if weight > 0:
-                total += weight * member.learner.value_and_divergence(x)[0]
-        parts.append((x, score - 2 * l2 * total))
-    x, score = (torch.cat(rows) for rows in zip(*parts, strict=True))
-    return ScoredPoints(x, score, points.dtype, points.device)
+def _nth_learner(critic: CriticChoice, context: Context, number: int) -> Learner:
+    return estimate_learners(critic, context)[number]
+
+
+def _inner_parts(training: ScoredPoints, validation: ScoredPoints) -> list[tuple[ScoredPoints, ScoredPoints]]:
+    """Points to learn from and points to look at.
+
+    Few points are all looked at, in turns, by critics that have not seen them: a fifth of them would hardly tell one
+    critic from another. The validation points come first.
+    """
+    if len(training) + len(validation) > _FEW_POINTS:
+        return [(training, validation)]
+    chunks = [validation, *(training.subset(rows) for rows in torch.arange(len(training)).tensor_split(_TURNS - 1))]
+    return [(joined([*chunks[:i], *chunks[i + 1 :]]), chunk) for i, chunk in enumerate(chunks)]
+
+
+def _left_over(
+    points: ScoredPoints, members: Sequence[Member], weights: Tensor, l2: float, rows: slice | None
+) -> ScoredPoints:
+    """Points with the scores that are left when the stack is taken out: s - 2λF.
+
+    Arguments:
+        points: The points.
+        members: The critics.
+        weights: Their weights.
+        l2: The penalty λ.
+        rows: Which rows of what the members have seen these points are; None where they have not been looked at.
+    """
+    x, score = points.take(slice(None))
+    total = torch.zeros_like(x)
+    for member, weight in zip(members, weights.tolist(), strict=True):
+        if weight > 0:
+            total += weight * (seen_by(member.learner, points)[0] if rows is None else member.f[rows])
+    return ScoredPoints(x, score - 2 * l2 * total, points.dtype, points.device)
 
 
 def _gain(learner: Learner, watched: ScoredPoints, l2: float) -> float:
