@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from steinscope import FitSettings, InputError, compare, from_score
-from steinscope.critics import MLP, Linear, Mean
+from steinscope.critics import MLP, Mean
 from steinscope.models import Gaussian
 
 from helpers import generator
@@ -33,13 +33,11 @@ def true_discrepancy(model):
 
 @pytest.fixture(scope="module")
 def ranking():
-    return compare(MODELS, points(1000), critic=Linear(DIM))
+    return compare(MODELS, points(1000), critics="linear", metric="identity")
 
 
 def test_known_gaussians_are_ranked_and_measured():
-    ranking = compare(
-        MODELS, points(20000), critic=MLP(DIM, width=64, skip=True), folds=None, settings=FitSettings(steps=400)
-    )
+    ranking = compare(MODELS, points(5000), metric="identity", folds=None, settings=FitSettings(steps=100))
     truth = {name: true_discrepancy(model) for name, model in MODELS.items()}
     assert ranking.names == tuple(sorted(truth, key=lambda name: truth[name]))
     for name, value, stderr in zip(ranking.names, ranking.values, ranking.stderr, strict=True):
@@ -48,19 +46,53 @@ def test_known_gaussians_are_ranked_and_measured():
 
 def test_paired_intervals_cover_what_the_same_critics_show_on_a_large_sample():
     """200 repetitions: with true coverage .95 the count is within 180 and 198 with probability above .998."""
-    large = points(200_000, seed=99)
+    large = points(100_000, seed=99)
     scores = {name: MODELS[name].score(large).detach() for name in ("near", "true")}
+    models = {name: MODELS[name] for name in scores}
     covered = 0
     for repetition in range(200):
         x = points(300, seed=1000 + repetition)
-        ranking = compare({name: MODELS[name] for name in scores}, x, critic=Linear(DIM), seed=repetition)
-        means = {
-            name: ranking.estimates[name].critic.stein(large, scores[name])[0].detach().double().mean().item()
-            for name in scores
-        }
+        ranking = compare(models, x, critics="linear", metric="identity", folds=None, seed=repetition)
+        means = {}
+        for name in scores:
+            stein, norms = ranking.estimates[name].critic.stein(large, scores[name])
+            means[name] = float(2 * (stein.double() - 0.5 * norms.double()).mean())
         low, high = ranking.difference("near", "true").interval(0.95)
         covered += low <= means["near"] - means["true"] <= high
     assert 180 <= covered <= 198
+
+
+def test_models_that_are_equally_good_do_not_look_certain():
+    """Means at ± a third of a coordinate are equally wrong. With probability .05 of more than 95%, 8 or more of 60 pairs
+    have probability .01; and three models are no more certain than two."""
+    for count in (2, 3):
+        certain = 0
+        for repetition in range(60):
+            x = points(200, seed=3000 + repetition)
+            means = 0.3 * torch.eye(DIM)[:count]
+            models = {f"model {i}": Gaussian(mean) for i, mean in enumerate(means)}
+            certain += compare(models, x, critics="linear", folds=3, seed=repetition).best_is_better().max() > 0.95
+        assert certain < 8
+
+
+def test_the_best_of_two_is_judged_from_both_sides():
+    """With two models the best is better with probability 2Φ(z) - 1, because it was chosen on the same points."""
+    x = points(300)
+    ranking = compare({"a": MODELS["near"], "b": Gaussian(torch.full((DIM,), 0.2))}, x, critics="linear")
+    difference = ranking.difference(*ranking.names[::-1])
+    expected = 2 * difference.probability - 1
+    assert ranking.best_is_better()[0] == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 20_000))
+
+
+def test_rankings_do_not_depend_on_units_or_on_the_number_of_processes():
+    x = points(400)
+    units = torch.tensor([1000.0, 1.0, 0.001])
+    plain = compare({name: model.score(x).detach() for name, model in MODELS.items()}, x, critics="linear", jobs=1)
+    again = compare({name: model.score(x).detach() for name, model in MODELS.items()}, x, critics="linear", jobs=2)
+    assert plain.to_dict() == again.to_dict()
+    scores = {name: model.score(x).detach() / units for name, model in MODELS.items()}
+    changed = compare(scores, x * units, critics="linear", jobs=1)
+    assert changed.names == plain.names and np.allclose(changed.values, plain.values, rtol=1e-3)
 
 
 def test_pairing_makes_differences_more_certain(ranking):
@@ -80,8 +112,8 @@ def test_models_share_splits_seeds_and_first_weights():
     ranking = compare(
         {"one": model, "worse": MODELS["far"], "two": model},
         points(300),
-        critic=MLP(DIM, width=8),
-        settings=FitSettings(steps=30),
+        critics=("linear", MLP(DIM, width=8)),
+        settings=FitSettings(steps=30, every=10),
         folds=2,
     )
     one, two = ranking.estimates["one"], ranking.estimates["two"]
@@ -97,7 +129,7 @@ def test_scores_are_computed_once_for_each_point():
         seen.append(len(x))
         return -x
 
-    compare({"a": from_score(score)}, points(500), critic=MLP(DIM, width=8), settings=FitSettings(steps=60), folds=3)
+    compare({"a": from_score(score)}, points(500), critics="linear", folds=3)
     assert sum(seen) == 500
 
 
@@ -105,7 +137,7 @@ def test_a_model_that_fails_is_reported_in_its_row():
     x = points(300)
     bad = -x.clone()
     bad[17, 1] = math.nan
-    ranking = compare({"bad": bad, "good": -x}, x, critic=Linear(DIM))
+    ranking = compare({"bad": bad, "good": -x}, x, critics="linear")
     assert ranking.names == ("good",) and "row 17" in ranking.failures["bad"]
     assert "failed" in str(ranking) and "row 17" in str(ranking)
     assert ranking.rows()[-1]["model"] == "bad" and ranking.rows()[-1]["lsd"] is None
@@ -118,8 +150,8 @@ def test_a_model_that_fails_is_reported_in_its_row():
 def test_a_critic_that_does_not_stay_finite_is_reported_too():
     x = points(300)
     models = {"wild": from_score(lambda y: 1e37 * y), "good": -x}
-    ranking = compare(models, x, critic=MLP(DIM, width=8), settings=FitSettings(steps=50, lr=0.001), folds=None)
-    assert ranking.names == ("good",) and "non-finite" in ranking.failures["wild"]
+    ranking = compare(models, x, critics=MLP(DIM, width=8), settings=FitSettings(steps=50, lr=0.001), folds=None)
+    assert ranking.names == ("good",) and "finite" in ranking.failures["wild"]
 
 
 def test_the_table_reads_well(ranking):
@@ -165,4 +197,4 @@ def test_bad_settings():
     with pytest.raises(InputError, match="folds: expected a whole number from 2 on, got 1"):
         compare(MODELS, points(50), folds=1)
     with pytest.raises(InputError, match="level: expected a number between 0 and 1, got 95"):
-        compare({"a": MODELS["true"]}, points(100), critic=Linear(DIM)).difference("a", "a").interval(95)
+        compare({"a": MODELS["true"]}, points(100), critics="linear").difference("a", "a").interval(95)

@@ -23,17 +23,17 @@ def truth_of(x, score, true_score, l2=0.5):
 
 @pytest.mark.parametrize("name", ["mean", "scale"])
 def test_gaussians_in_100_dimensions(name):
-    """The estimate is within 5% of the truth, and the critic within 15% of the best one, from 20 000 points."""
+    """The estimate is within 5% of the truth, and the critic within 20% of the best one, from 5000 points."""
     data = Gaussian(torch.zeros(100))
     model = Gaussian(torch.full((100,), 0.3)) if name == "mean" else Gaussian(torch.zeros(100), std=1.5)
     truth = 100 * 0.3**2 if name == "mean" else 100 * (1 - 1 / 1.5**2) ** 2
-    estimate = discrepancy(data.sample(20_000, seed=1), model, critics="closed form")
+    estimate = discrepancy(data.sample(5000, seed=1), model, critics="closed form", folds=3)
     assert 0.95 * truth < estimate.value < 1.05 * truth
     test = data.sample(5000, seed=2)
     with torch.no_grad():
         best = model.score(test) - data.score(test)
         error = (estimate.critic(test) - best).square().sum() / best.square().sum()
-    assert float(error) < 0.15**2
+    assert float(error) < 0.2**2
 
 
 # What the estimate must reach at least, as a share of the truth. It may exceed the truth by chance alone.
@@ -56,11 +56,11 @@ def test_structure_is_found_without_a_network(name):
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5])
-@pytest.mark.parametrize("critics", ["closed form", ("linear", MLP(3, width=16))])
+@pytest.mark.parametrize("critics", [("linear", "kernel"), ("linear", MLP(3, width=16))])
 def test_the_value_is_a_lower_bound_in_expectation(critics, shift):
     """Over many repetitions its mean does not exceed the truth, and its lower end holds as often as it says."""
     data, model = Gaussian(torch.zeros(3)), Gaussian(torch.full((3,), shift))
-    repetitions = 200 if critics == "closed form" else 60
+    repetitions = 30
     runs = [
         discrepancy(data.sample(300, seed=10_000 + seed), model, critics=critics, settings=SHORT, folds=3, seed=seed)
         for seed in range(repetitions)
@@ -72,19 +72,19 @@ def test_the_value_is_a_lower_bound_in_expectation(critics, shift):
     covered = np.mean([run.fisher_bound_lower <= truth for run, truth in zip(runs, truths, strict=True)])
     assert covered > 0.95 - 4 * (0.05 * 0.95 / repetitions) ** 0.5
     if shift:
-        assert excess.mean() > -0.3 * 3 * shift**2
+        assert excess.mean() > -0.4 * 3 * shift**2
 
 
 def test_little_is_found_where_the_model_is_right():
-    """200 nulls: three standard errors above zero are exceeded with probability .00135 at most, so in 3 of 200 at most
-    but for one time in ten thousand."""
+    """Three standard errors above zero are exceeded with probability .00135 at most, so in 2 of 40 nulls at most but
+    for one time in ten thousand."""
     z = []
-    for seed in range(200):
-        x = torch.randn(300, 4, generator=generator(20_000 + seed))
-        estimate = discrepancy(x, -x, critics="closed form", seed=seed)
+    for seed in range(40):
+        x = torch.randn(200, 3, generator=generator(20_000 + seed))
+        estimate = discrepancy(x, -x, critics="closed form", folds=3, seed=seed)
         assert estimate.stderr > 0
         z.append(estimate.value / estimate.stderr)
-    assert np.sum(np.array(z) > 3) <= 3
+    assert np.sum(np.array(z) > 3) <= 2
     assert np.mean(np.array(z) > 0) < 0.5
 
 
@@ -135,8 +135,9 @@ def test_the_models_own_features_are_used_where_it_has_them():
 def test_units_of_single_coordinates_do_not_matter():
     x, score, _ = misfits("student 30", n=1000)
     units = torch.tensor([1000.0, 1e-3, *[1.0] * (x.shape[1] - 2)])
+    x, score = x.double(), score.double()
     plain, changed = (discrepancy(x * u, score / u, critics="closed form") for u in (1.0, units))
-    assert changed.value == pytest.approx(plain.value, rel=1e-3)
+    assert changed.value == pytest.approx(plain.value, rel=1e-6)
     identity = [discrepancy(x * u, score / u, critics="linear", metric="identity").value for u in (1.0, units)]
     assert identity[1] != pytest.approx(identity[0], rel=0.5)
 
@@ -199,9 +200,10 @@ def test_the_parts_of_the_split():
 def test_the_same_seed_gives_the_same_bits_in_any_number_of_processes():
     x = sample(gaussian(2), 600)
     model = Gaussian(torch.zeros(2))
-    ours, same, other = (discrepancy(x, model, settings=SHORT, seed=seed).to_dict() for seed in (1, 1, 2))
+    options = {"critics": ("linear", "kernel", "mlp"), "settings": SHORT, "folds": 2}
+    ours, same, other = (discrepancy(x, model, **options, seed=seed).to_dict() for seed in (1, 1, 2))
     assert ours == same and ours["value"] != other["value"]
-    one, two = (discrepancy(x, model, settings=SHORT, folds=3, jobs=jobs).to_dict() for jobs in (1, 2))
+    one, two = (discrepancy(x, model, **options, jobs=jobs).to_dict() for jobs in (1, 2))
     assert one == two
 
 
@@ -210,9 +212,10 @@ def test_arrays_and_memmaps_give_what_tensors_give(tmp_path):
     np.save(tmp_path / "x.npy", x.numpy())
     on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
     model = Gaussian(torch.zeros(2))
-    values = [discrepancy(points, model, settings=SHORT).value for points in (x, x.numpy(), on_disk)]
+    options = {"critics": ("linear", "additive", "mlp"), "settings": SHORT, "folds": 2}
+    values = [discrepancy(points, model, **options).value for points in (x, x.numpy(), on_disk)]
     assert values[0] == values[1] == values[2]
-    assert discrepancy(x.numpy(), -x.numpy(), settings=SHORT).value == pytest.approx(values[0], rel=1e-4)
+    assert discrepancy(x.numpy(), -x.numpy(), **options).value == pytest.approx(values[0], rel=1e-4)
 
 
 def test_images_and_single_numbers():

@@ -84,9 +84,9 @@ def fit_fold(
                 solved.append(fit_member(critic_name(critic), make, parts, l2))
     members = [member for member in solved if member.quality(l2) > 0]
     weights = stack_weights(members, l2)
-    if solved and not weights.any():
+    if not weights.any() and (guesses := [member for member in solved if member.f.any()]):
         # Where nothing was found, the best guess is still a critic, whose value on held-out points has an error.
-        members, weights = [max(solved, key=lambda member: member.quality(l2))], torch.ones(1, dtype=torch.float64)
+        members, weights = [max(guesses, key=lambda member: member.quality(l2))], torch.ones(1, dtype=torch.float64)
     history, everyone, n = None, list(solved), len(validation)
     for name, learner in to_train:
         left_over = _left_over(training, members, weights, l2, slice(n, None) if len(parts) > 1 else None)
@@ -156,7 +156,7 @@ def _look(
     """Look at the held-out points, batch by batch: at the stack, and at each critic alone."""
     groups = {name: [member for member in everyone if member.group == name] for name in _names(everyone)}
     own = {name: [float(w) for w in stack_weights(group, l2)] for name, group in groups.items()}
-    in_stack = {id(member): weight for member, weight in zip(members, weights.tolist(), strict=True)}
+    in_stack = {id(member.learner): weight for member, weight in zip(members, weights.tolist(), strict=True)}
     values, steins = [], []
     alone: dict[str, list[Tensor]] = {name: [] for name in groups}
     parts = dict.fromkeys(groups, 0.0)
@@ -169,7 +169,7 @@ def _look(
                 seen = (torch.linalg.vecdot(score, f) + divergence).double()
                 field_alone += own_weight * f
                 stein_alone += own_weight * seen
-                if weight := in_stack.get(id(member), 0.0):
+                if weight := in_stack.get(id(member.learner), 0.0):
                     total += weight * f
                     stein += weight * seen
                     parts[name] += weight * float(seen.sum())
