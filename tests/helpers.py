@@ -1,4 +1,8 @@
-"""What several test files need: densities with exact samples, and the critics of the library."""
+"""What several test files need."""
+
+import re
+import subprocess
+import sys
 
 import torch
 from torch import nn
@@ -150,3 +154,20 @@ MEAN, COVARIANCE = torch.tensor([1.0, -0.5]), torch.tensor([[1.0, 0.4], [0.4, 0.
 def gaussian_points(n=4000):
     """Points to train a Gaussian on."""
     return Gaussian(MEAN, COVARIANCE).sample(n)
+
+
+# Options of a run of `steinscope train` that takes a moment.
+SMALL_RUN = ["--width", "8", "--batch-size", "16", "--log-every", "5"]
+
+
+def run_command(*arguments, **options):
+    """Run `steinscope` in a process of its own."""
+    command = [sys.executable, "-m", "steinscope", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def assert_one_line(done, message):
+    """Bad input: exit status 2, nothing printed, and one line that matches the message."""
+    assert done.code == 2 and done.out == ""
+    assert done.err.startswith("steinscope: ") and len(done.err.splitlines()) == 1
+    assert re.search(message, done.err), done.err
