@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from html import unescape
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from torch.distributions import (
     StudentT,
 )
 
-from steinscope import from_log_prob
+from steinscope import compare, from_log_prob
 from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
 from steinscope.kernels.stein_kernel import Sample
 from steinscope.maps import RandomCosines
@@ -171,3 +172,26 @@ def assert_one_line(done, message):
     assert done.code == 2 and done.out == ""
     assert done.err.startswith("steinscope: ") and len(done.err.splitlines()) == 1
     assert re.search(message, done.err), done.err
+
+
+# A name that would like to be a script.
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+def report_points(n=300, dim=3):
+    """Standard normal but for one coordinate that spreads more."""
+    x = normal(n, dim)
+    x[:, 1 % dim] = 1.5 * x[:, 1 % dim]
+    return x
+
+
+def text_of(html):
+    """What a reader of a page sees, in one line."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
+
+
+def rank_points(models=None, **options):
+    """A ranking of models of the report's points, one of which fails."""
+    x = report_points()
+    models = models or {"narrow": Gaussian(torch.zeros(3), std=0.5), "true": -x, "broken": x * float("nan")}
+    return compare(models, x, critic=Linear(3), folds=2, **options)

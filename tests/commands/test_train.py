@@ -50,18 +50,7 @@ def test_a_run_on_an_array_is_a_model_for_the_other_commands(here, command):
 @pytest.mark.slow
 def test_a_killed_run_is_resumed_to_the_same_bits(here):
     """Killed without warning after some checkpoint, and started again by the same command."""
-    options = [
-        "train",
-        "moons",
-        "--steps",
-        "3000",
-        "--checkpoint-every",
-        "20",
-        "--average",
-        "0.9",
-        *SMALL_RUN,
-        "--quiet",
-    ]
+    options = "train moons --steps 3000 --checkpoint-every 20 --average 0.9 --quiet".split() + SMALL_RUN
     arguments = [sys.executable, "-m", "steinscope", *options]
     killed = subprocess.Popen([*arguments, "--out", "killed"])
     deadline = time.monotonic() + 120
