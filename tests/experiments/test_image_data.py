@@ -1,5 +1,6 @@
 import pytest
 import torch
+from matplotlib.image import imread
 
 from steinscope import InputError
 from steinscope.experiments.image_data import fresh_logits, restore, save_grid, take_images
@@ -28,4 +29,6 @@ def test_images_by_name():
 
 def test_a_grid_of_logits_goes_into_a_new_directory(tmp_path):
     save_grid(tmp_path / "new" / "grid.png", torch.zeros(2, 16), 4)
-    assert (tmp_path / "new" / "grid.png").stat().st_size > 0
+    grid = (255 * imread(tmp_path / "new" / "grid.png")[..., 0]).round()
+    # Two images of 4 by 4 pixels; a logit of zero is half of 256.
+    assert grid[1, 1] == 128 and grid.shape[0] == 6

@@ -9,6 +9,7 @@ from steinscope.experiments.images import EXPERIMENT, uniform_logits
 from steinscope.experiments.runner import reproduce
 
 
+@pytest.mark.slow
 def test_from_idx_files_to_samples(tmp_path, monkeypatch):
     """Files as they are downloaded, training, sampling, judging, and pictures."""
     for name, count, seed in (("train", 200, 0), ("test", 220, 1)):
