@@ -1,8 +1,17 @@
 """How Sphinx builds the site: `make docs`."""
 
 import re
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive, directives
+from docutils.statemachine import StringList
 
 import steinscope
+
+sys.path.insert(0, str(Path(__file__).parent))
+from registry_tables import TABLES, registry_table  # noqa: E402
 
 project = "steinscope"
 author = "steinscope"
@@ -48,6 +57,20 @@ def write_formulas(app, what, name, thing, options, lines):
     lines[:] = MATH.sub(lambda formula: f":math:`{formula[1]}`", "\n".join(lines)).split("\n")
 
 
+class RegistryTable(Directive):
+    """The table of a registry, where a page says `{registry}` and its name."""
+
+    required_arguments = 1
+
+    def run(self):
+        name = directives.choice(self.arguments[0], tuple(TABLES))
+        lines = StringList(registry_table(name).splitlines(), source="steinscope.registries")
+        found = nodes.container(classes=["registry"])
+        self.state.nested_parse(lines, self.content_offset, found)
+        return found.children
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.add_directive("registry", RegistryTable)
     app.connect("autodoc-process-docstring", write_formulas)

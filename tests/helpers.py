@@ -1,4 +1,9 @@
-"""What several test files need: densities with exact samples, and the critics of the library."""
+"""What several test files need."""
+
+import re
+import subprocess
+import sys
+from html import unescape
 
 import numpy as np
 import torch
@@ -13,7 +18,7 @@ from torch.distributions import (
     StudentT,
 )
 
-from steinscope import from_log_prob
+from steinscope import compare, from_log_prob
 from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
 from steinscope.kernels.stein_kernel import Sample
 from steinscope.maps import RandomCosines
@@ -177,3 +182,43 @@ def misfits(name, n=4000, seed=0):
 def _student_score(x, degrees, scale):
     u = x / scale
     return -(degrees + 1) * u / (degrees + u**2) / scale
+
+
+# Options of a run of `steinscope train` that takes a moment.
+SMALL_RUN = ["--width", "8", "--batch-size", "16", "--log-every", "5"]
+
+
+def run_command(*arguments, **options):
+    """Run `steinscope` in a process of its own."""
+    command = [sys.executable, "-m", "steinscope", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def assert_one_line(done, message):
+    """Bad input: exit status 2, nothing printed, and one line that matches the message."""
+    assert done.code == 2 and done.out == ""
+    assert done.err.startswith("steinscope: ") and len(done.err.splitlines()) == 1
+    assert re.search(message, done.err), done.err
+
+
+# A name that would like to be a script.
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+def report_points(n=300, dim=3):
+    """Standard normal but for one coordinate that spreads more."""
+    x = normal(n, dim)
+    x[:, 1 % dim] = 1.5 * x[:, 1 % dim]
+    return x
+
+
+def text_of(html):
+    """What a reader of a page sees, in one line."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
+
+
+def rank_points(models=None, **options):
+    """A ranking of models of the report's points, one of which fails."""
+    x = report_points()
+    models = models or {"narrow": Gaussian(torch.zeros(3), std=0.5), "true": -x, "broken": x * float("nan")}
+    return compare(models, x, critic=Linear(3), folds=2, **options)

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -25,6 +26,7 @@ def test_every_example_is_tested():
     assert {path.name for path in EXAMPLES.glob("*.py")} == {"mcmc_output.py", "rank_ebms.py", "train_ebm.py"}
 
 
+@pytest.mark.slow
 def test_dependent_draws_are_rejected_and_thinned_ones_are_not(run):
     _, printed = run("mcmc_output.py")
     rejected = [int(count) for count in re.findall(r"(\d+) of 40 right sets", printed)]
@@ -33,6 +35,7 @@ def test_dependent_draws_are_rejected_and_thinned_ones_are_not(run):
     assert "SGLD with large steps is rejected" in printed and "spreads more than the model says" in printed
 
 
+@pytest.mark.slow
 def test_models_are_ranked_as_the_true_density_ranks_them(run):
     names, printed = run("rank_ebms.py")
     ranking, truth = names["ranking"], names["truth"]
@@ -42,13 +45,21 @@ def test_models_are_ranked_as_the_true_density_ranks_them(run):
     assert truth[ranking.names[-1]] > truth[ranking.names[0]]
 
 
+@pytest.mark.slow
 def test_a_trained_model_fits_better_than_a_gaussian(run):
     names, printed = run("train_ebm.py")
     assert "a Gaussian is rejected" in printed
     z = [float(number) for number in re.findall(r"z-score ([\d.]+)", printed)]
     assert z[0] < z[1] / 3
-    samples = names["samples"]
-    # The eight centres have the radius 4 / √2, and the spread around them is 0.5 / √2.
+    data, samples = names["held_out"], torch.from_numpy(names["samples"])
     assert samples.shape == (1000, 2)
-    assert float((samples**2).sum(1).mean()) == pytest.approx(8.25, rel=0.15)
-    assert names["shares"](names["held_out"]).sum() == pytest.approx(1.0)
+    # The eight centres have the radius 4 / √2, and the spread around them is 0.5 / √2: nearly all points lie in a ring,
+    # in which a Gaussian of the same moments has half of its mass.
+    in_ring = [float(((x.norm(dim=1) - 4 / 2**0.5).abs() < 3 * 0.5 / 2**0.5).double().mean()) for x in (data, samples)]
+    assert in_ring[0] > 0.98 and in_ring[1] > 0.85
+    # Modes of the data have equal shares, within 4 standard errors of 1000 points; the chains find every one of them.
+    shares = {name: names["shares"](x) for name, x in (("data", data), ("samples", samples))}
+    assert (shares["data"] - 1 / 8).abs().max() < 4 * (1 / 8 * 7 / 8 / 1000) ** 0.5
+    assert shares["samples"].min() > 0.01
+    for name, share in shares.items():
+        assert f"{name}: {' '.join(f'{part:.2f}' for part in share)}" in printed

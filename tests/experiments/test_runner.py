@@ -1,3 +1,4 @@
+import csv
 import json
 import subprocess
 import sys
@@ -15,7 +16,14 @@ def test_smoke(name, tmp_path):
     lines = reproduce(name, "smoke", tmp_path, jobs=1)
     assert any("Paper" in line for line in lines)
     assert (tmp_path / "report.txt").read_text().splitlines() == lines
-    assert list(tmp_path.glob("*.png")) and list(tmp_path.glob("*.csv"))
+    assert list(tmp_path.glob("*.png"))
+    tables = list(tmp_path.glob("*.csv"))
+    for table in tables:
+        with table.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        cells = [cell for row in rows for cell in row.values()]
+        assert cells and not {None, "nan", "inf"} & set(cells)
+    assert tables
 
 
 def fake(ran):

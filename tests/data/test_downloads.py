@@ -49,7 +49,7 @@ def server(monkeypatch):
     monkeypatch.setitem(module.SHA256, "mnist", checksums)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.faults, server.requests = {}, []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         server.address = f"http://127.0.0.1:{server.server_address[1]}/mnist/"
         yield server
         server.shutdown()
