@@ -22,7 +22,9 @@ from steinscope import compare, from_log_prob
 from steinscope.critics import MLP, Features, Linear, Mean, Module, Preconditioned
 from steinscope.kernels.stein_kernel import Sample
 from steinscope.maps import RandomCosines
+from steinscope.metric import Metric
 from steinscope.models import Gaussian
+from steinscope.portfolio import Context
 
 
 def generator(seed=0):
@@ -222,3 +224,9 @@ def rank_points(models=None, **options):
     x = report_points()
     models = models or {"narrow": Gaussian(torch.zeros(3), std=0.5), "true": -x, "broken": x * float("nan")}
     return compare(models, x, critic=Linear(3), folds=2, **options)
+
+
+def context(model=None, dim=4, seed=0):
+    """What a learner may know before it sees points, in the coordinates of the points themselves."""
+    zeros, ones = torch.zeros(dim, dtype=torch.float64), torch.ones(dim, dtype=torch.float64)
+    return Context(model, Metric(zeros, ones), (dim,), torch.float64, seed)

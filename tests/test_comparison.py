@@ -63,8 +63,8 @@ def test_paired_intervals_cover_what_the_same_critics_show_on_a_large_sample():
 
 
 def test_models_that_are_equally_good_do_not_look_certain():
-    """Means at ± a third of a coordinate are equally wrong. With probability .05 of more than 95%, 8 or more of 60 pairs
-    have probability .01; and three models are no more certain than two."""
+    """Means that are off by .3 in one coordinate or another are equally wrong. If more than 95% has probability .05, it
+    is seen in 8 or more of 60 rankings with probability .01. Three models are no more certain than two."""
     for count in (2, 3):
         certain = 0
         for repetition in range(60):

@@ -150,7 +150,7 @@ def test_a_new_objective_trains_and_is_a_setting(added):
 
 def test_what_was_removed_is_gone():
     x = normal(200, 3)
-    with pytest.raises(InputError, match="critics: expected 'auto' or some of .*, got 'tanh'"):
+    with pytest.raises(InputError, match="critics: expected 'auto', 'closed form' or some of .*, got 'tanh'"):
         gof_test(x, -x, critics="tanh")
     with pytest.raises(InputError, match="objective: expected one of .*, got 'capped'"):
         train(Gaussian(torch.zeros(3)), x, objective="capped", steps=1)

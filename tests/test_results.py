@@ -25,14 +25,14 @@ QUICK = FitSettings(steps=10, every=5)
 
 # How to make one of each. What a function of `steinscope` returns needs a line here.
 RESULTS = {
-    "TestResult": lambda: gof_test(X, 0.5 - X, critics=("mean", "sparse")),
+    "TestResult": lambda: gof_test(X, 0.5 - X, critics=("mean", "additive")),
     "TestResult of a kernel test": lambda: ksd_test(X, 0.5 - X),
     "Estimate": lambda: discrepancy(X, 0.5 - X, critic=MLP(3, width=8), settings=QUICK),
     "Ranking": lambda: compare({"a": -X, "b": 0.5 - X, "bad": X * math.nan}, X, critic=Linear(3), folds=2),
     "TrainResult": lambda: train(Gaussian(torch.zeros(3)), X, steps=4, log_every=2, average=0.9),
     "Explanation": lambda: gof_test(X, 0.5 - X, critics="mean").explain(worst=2),
     "Difference": lambda: RESULTS["Ranking"]().difference("b", "a"),
-    "Finding": lambda: Finding("sparse", 0, 1, "u", 3.0),
+    "Finding": lambda: Finding("additive", 0, 1, "u", 3.0),
     "KSDEstimate": lambda: ksd_estimate(X, 0.5 - X),
     "ScoreMatchingEstimate": lambda: score_matching(X, Gaussian(torch.ones(3))),
     "History": lambda: RESULTS["Estimate"]().history,
@@ -132,12 +132,15 @@ def test_the_verdict_is_that_of_the_pvalue():
 @pytest.mark.parametrize(
     "finding, words",
     [
-        (Finding("sparse", 1, 1, "u", 4.0), "x[1] spreads less than the model says (u, z = 4.0)"),
-        (Finding("sparse", 1, 1, "u", -4.0), "x[1] spreads more than the model says"),
-        (Finding("sparse", 1, 2, "u", 4.0), "x[1] and x[2] are less positively related than the model says"),
-        (Finding("sparse", 1, 2, "u", -4.0), "x[1] and x[2] are more positively related than the model says"),
-        (Finding("sparse", 1, 1, "sin 2u", 4.0), "the marginal of x[1] has another shape than the model says (sin 2u"),
-        (Finding("sparse", 1, 2, "cos u", 4.0), "x[1] depends on x[2] in another way than the model says"),
+        (Finding("additive", 1, 1, "u", 4.0), "x[1] spreads less than the model says (u, z = 4.0)"),
+        (Finding("additive", 1, 1, "u", -4.0), "x[1] spreads more than the model says"),
+        (Finding("additive", 1, 2, "u", 4.0), "x[1] and x[2] are less positively related than the model says"),
+        (Finding("additive", 1, 2, "u", -4.0), "x[1] and x[2] are more positively related than the model says"),
+        (
+            Finding("additive", 1, 1, "sin 2u", 4.0),
+            "the marginal of x[1] has another shape than the model says (sin",
+        ),
+        (Finding("additive", 1, 2, "cos u", 4.0), "x[1] depends on x[2] in another way than the model says"),
     ],
 )
 def test_findings_in_words(finding, words):
@@ -146,9 +149,9 @@ def test_findings_in_words(finding, words):
 
 def test_each_pair_of_coordinates_is_said_once():
     findings = (
-        Finding("sparse", 0, 1, "sin 2u", 9.0),
-        Finding("sparse", 2, 2, "u", 8.0),
-        Finding("sparse", 1, 0, "u", 7.0),
-        Finding("sparse", 0, 1, "cos u", 6.0),
+        Finding("additive", 0, 1, "sin 2u", 9.0),
+        Finding("additive", 2, 2, "u", 8.0),
+        Finding("additive", 1, 0, "u", 7.0),
+        Finding("additive", 0, 1, "cos u", 6.0),
     )
     assert one_for_each_pair(findings) == [findings[2], findings[1]]

@@ -283,7 +283,7 @@ def plan_estimate(
     seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
     moved, shape = points.in_metric(metric), tuple(points.x.shape[1:])
     tasks: list[Callable[[], FoldFit]] = [
-        _Fold(moved, part, chosen, Context(model, metric, shape, part_seed), how, progress, title, number)
+        _Fold(moved, part, chosen, Context(model, metric, shape, points.dtype, part_seed), how, progress, title, number)
         for number, (part, part_seed) in enumerate(zip(parts, seeds, strict=True), start=1)
     ]
     return EstimatePlan(points, metric, how, parts, tasks)

@@ -111,7 +111,7 @@ def test_quiet_is_quiet_on_a_terminal(arrays, command, monkeypatch, short_split)
         ("test x.npy --score scores.npy --alpha five", "Invalid value for --alpha: unable to convert"),
         ("test x.npy --score scores.npy --seed -1", 'Invalid value "-1" for --seed. Must be >= 0.'),
         ("test x.npy --score scores.npy --method deep", "method: expected one of learned, ksd"),
-        ("test x.npy --score scores.npy --critics deep", "critics: expected 'auto' or some of 'mean'"),
+        ("test x.npy --score scores.npy --critics deep", "critics: expected 'auto', 'closed form' or some of 'mean'"),
         ("test x.npy --score scores.npy --method ksd --blocks 3", "blocks: this is an option of --method learned"),
         ("test x.npy --score scores.npy --scheme split --blocks 3", "blocks: this is an option of the prequential"),
         ("test x.npy --score scores.npy --method ksd --explain", "explain: only a learned test has a critic"),

@@ -17,7 +17,7 @@ CHEAP = [name for name, entry in CRITICS.items() if entry.is_closed_form]
 def test_the_parts_add_up():
     x = normal()
     result = gof_test(x, 0.1 - x)
-    assert [critic.name for critic in result.critics] == ["mean", "linear", "sparse", "features", "mlp"]
+    assert [critic.name for critic in result.critics] == ["mean", "linear", "additive", "kernel", "mlp"]
     for critic in result.critics:
         assert critic.block_n.tolist() == [50] * 9
         assert float(np.square(critic.block_weight).sum()) == pytest.approx(1.0)
@@ -72,8 +72,8 @@ def test_what_kernels_miss_is_found_and_named(draw, dim, coordinates):
         x = draw(1000, dim, seed)
         result = gof_test(x, -x, seed=seed)
         assert result.rejected
-        assert result.strongest is not None and result.strongest.name == "sparse"
-        assert "found by: sparse" in str(result)
+        assert result.strongest is not None and result.strongest.name == "additive"
+        assert "found by: additive" in str(result)
         if coordinates:
             assert (result.findings[0].output, result.findings[0].input) == coordinates
 
@@ -82,7 +82,7 @@ def test_findings_say_the_direction():
     x = normal(1000, 3)
     x[:, 1] *= 1.5
     x[:, 2] = 0.6 * x[:, 0] + 0.8 * x[:, 2]
-    text = "\n".join(str(finding) for finding in gof_test(x, -x, critics="sparse").findings)
+    text = "\n".join(str(finding) for finding in gof_test(x, -x, critics="additive").findings)
     assert "x[1] spreads more than the model says" in text
     assert "x[2] and x[0] are more positively related than the model says" in text
 

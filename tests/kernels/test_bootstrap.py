@@ -3,7 +3,8 @@ import torch
 
 from steinscope import InputError
 from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs, u_statistics
-from steinscope.kernels.stein_kernel import radial, stein_kernel, stein_tiles
+from steinscope.kernels.stein_kernel import stein_kernel, stein_tiles
+from steinscope.maps.radial import radial
 
 from helpers import generator, stein_sample
 

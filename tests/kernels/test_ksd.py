@@ -4,7 +4,8 @@ import torch
 
 from steinscope import InputError
 from steinscope.kernels import ksd_estimate, ksd_test, linear_ksd_test
-from steinscope.kernels.stein_kernel import radial, stein_kernel
+from steinscope.kernels.stein_kernel import stein_kernel
+from steinscope.maps.radial import radial
 from steinscope.models import Gaussian
 
 from helpers import normal, stein_sample

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.kernels.stein_kernel import make_sample, median_distance, radial, stein_kernel, stein_tiles
+from steinscope.kernels.stein_kernel import make_sample, stein_kernel, stein_tiles
+from steinscope.maps.radial import median_distance, radial
 
 from helpers import generator, stein_sample
 

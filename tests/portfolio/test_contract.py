@@ -11,12 +11,12 @@ from steinscope.models import RBM
 from steinscope.portfolio import CriticLearner, FeatureLearner, NetworkLearner
 from steinscope.registries import CRITICS
 
-from helpers import generator, learner_data, network, taught
+from helpers import context, generator, learner_data, network, taught
 
 # The registry, and learners that are made in other ways.
 LEARNERS = {
     **{
-        name: lambda entry=entry: entry.load().for_model(RBM.random(4, 3).double(), 0)
+        name: lambda entry=entry: entry.load().for_test(context(RBM.random(4, 3).double()))
         for name, entry in CRITICS.items()
     },
     "any features": lambda: FeatureLearner(AnyFeatures(network(4).double())),
@@ -79,3 +79,46 @@ def test_a_critic_that_is_given_is_not_changed():
     before = copy.deepcopy(critic.state_dict())
     taught(CriticLearner(critic, steps=3))
     assert all(torch.equal(value, before[name]) for name, value in critic.state_dict().items())
+
+
+# What an estimate makes of every critic of the registry that is solved.
+SOLVED = {
+    f"{name} {number}": lambda entry=entry, number=number: entry.load().for_estimate(context())[number]
+    for name, entry in CRITICS.items()
+    if entry.needs is None and name != "mlp"
+    for number in range(len(entry.load().for_estimate(context())))
+}
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_the_path_of_an_estimate(name):
+    """Every critic of the path is a field with its divergence, snapshots stay, and what was prepared agrees."""
+    learner, (x, _) = taught(SOLVED[name]()), learner_data(9, seed=1)
+    look, snapshots = learner.looking_at(x) if hasattr(learner, "landmarks") else None, []
+    for _ in learner.path(0.5):
+        f, divergence = learner.value_and_divergence(x)
+        field, diagonal = learner.field(x)
+        torch.testing.assert_close(field, f)
+        torch.testing.assert_close(diagonal.sum(1), divergence)
+        for ours, theirs in zip(learner.looking_at(x)(), (f, divergence), strict=True):
+            torch.testing.assert_close(ours, theirs)
+        snapshots.append((learner.snapshot(), f))
+    assert look is None or torch.allclose(look()[0], f)
+    for snapshot, f in snapshots:
+        assert torch.equal(snapshot.value_and_divergence(x)[0], f)
+    step = 1e-5 * torch.eye(4, dtype=torch.float64)
+    slopes = [(learner.field(x + step[i])[0] - learner.field(x - step[i])[0])[:, i] / 2e-5 for i in range(4)]
+    torch.testing.assert_close(diagonal, torch.stack(slopes, 1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_solutions_are_as_long_as_the_penalty_lets_them(name):
+    """The best critic is proportional to 1 / 2λ, and so is every one of the path."""
+    x, _ = learner_data(9, seed=1)
+    fields = []
+    for l2 in (0.5, 2.0):
+        learner = taught(SOLVED[name]())
+        fields.append([learner.value_and_divergence(x)[0] for _ in learner.path(l2)])
+    if name != "mean 0":
+        for small, large in zip(*fields, strict=True):
+            torch.testing.assert_close(small, 4 * large, rtol=1e-6, atol=1e-9)

@@ -1,17 +1,9 @@
 import torch
 
 from steinscope.critics import MLP, Linear
-from steinscope.portfolio import CriticLearner, NetworkLearner
+from steinscope.portfolio import CriticLearner
 
 from helpers import learner_data, taught
-
-
-def test_the_network_works_in_coordinates_of_unit_scale():
-    x, score = learner_data()
-    learner = taught(NetworkLearner(8, steps=1))
-    whitened, _ = learner.critic.whiten(x, score)
-    torch.testing.assert_close(whitened.mean(0), torch.zeros(4, dtype=torch.float64))
-    torch.testing.assert_close(whitened.std(0), torch.ones(4, dtype=torch.float64))
 
 
 def test_only_the_newest_points_are_kept():

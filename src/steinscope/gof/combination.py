@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.support.normal import upper_tail
+from steinscope.support.normal import normal_quantile, upper_tail
 from steinscope.support.randomness import make_generator
 
 __all__ = ["ORDER_NOTE", "Combined", "combine", "combined_pvalue", "soft_maximum"]
 
 _NORMAL_DRAWS = 2**15
+_LEAST_FROM_DRAWS = 1e-3
 ORDER_NOTE = "the p-value depends on the random order of the points, which seed fixes"
 
 
@@ -51,15 +52,22 @@ def soft_maximum(z: np.ndarray) -> float:
 
 
 def combined_pvalue(z: np.ndarray, correlation: np.ndarray) -> float:
-    """The probability that the soft maximum of correlated standard normals is at least as large as that of z."""
+    """The probability that the soft maximum of correlated standard normals is at least as large as that of z.
+
+    It comes from draws. Far out, where draws are too few, it is at most that of the largest statistic that they serve
+    for, and at most the sum of the probabilities of the single normals.
+    """
     count, statistic = len(z), soft_maximum(z)
     # The soft maximum exceeds the largest z-score by ½ log(count) at most.
-    bound = min(1.0, count * upper_tail(statistic - 0.5 * math.log(count)))
-    if count == 1 or bound < 1e-3:
+    excess = 0.5 * math.log(count)
+    bound = min(1.0, count * upper_tail(statistic - excess))
+    if count == 1:
         return bound
+    farthest = excess + normal_quantile(1 - _LEAST_FROM_DRAWS / count)
     eigenvalues, vectors = torch.linalg.eigh(torch.from_numpy(correlation))
     root = vectors * eigenvalues.clamp_min(0.0).sqrt()
-    exceeded = int(((2 * _standard_normals(count) @ root.T).exp_().sum(1) >= math.exp(2 * statistic)).sum())
+    sums = (2 * _standard_normals(count) @ root.T).exp_().sum(1)
+    exceeded = int((sums >= math.exp(2 * min(statistic, farthest))).sum())
     return min(bound, (1 + exceeded) / (1 + _NORMAL_DRAWS))
 
 

@@ -46,7 +46,7 @@ def prequential_test(
     parts = order.tensor_split(blocks)
     # Units of single coordinates must not matter. They are taken from the first block, which is not tested.
     metric = Metric.by_scores(*points.take(parts[0][:_SCALE_POINTS]))
-    moved, context = points.in_metric(metric), Context(model, metric, tuple(points.x.shape[1:]), seed)
+    moved, context = points.in_metric(metric), Context(model, metric, tuple(points.x.shape[1:]), points.dtype, seed)
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     cheap = [critic for critic in critics if is_closed_form(critic)]
     dear = [critic for critic in critics if not is_closed_form(critic)]
@@ -105,12 +105,17 @@ def _explain(
     """
     learner, tally, metric = make_learner(critic, context), Tally(points.dim, worst), context.metric
 
+    changed = InputError("explain", "x or the model has changed since the test; test again")
+
     def watch(index: Tensor, z: Tensor, score: Tensor, factor: np.ndarray) -> None:
-        tally.add(index, z, score, learner.field, float(factor[0]), shown=metric.original(z))
+        x = points.take(index)[0].reshape(len(index), -1)
+        if not torch.allclose(metric.points(x), z, rtol=1e-3, atol=1e-3):
+            raise changed
+        tally.add(index, z, score, learner.field, float(factor[0]), shown=x)
 
     z = float(combine(run_blocks(moved, parts, [learner], watch), parts).z[0])
     if not math.isclose(z, expected_z, rel_tol=1e-3, abs_tol=1e-2):
-        raise InputError("explain", "x or the model has changed since the test; test again")
+        raise changed
     learner.refit()
 
     def final(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ def mmd_test(
     alpha = check_level("alpha", alpha)
     check_count("draws", draws)
     first, second = (
-        read_rows(check_rows(rows, name), slice(None)).flatten(1) for rows, name in ((x, "x"), (samples, "samples"))
+        _vectors(read_rows(check_rows(rows, name), slice(None))) for rows, name in ((x, "x"), (samples, "samples"))
     )
     if first.shape[1] != second.shape[1]:
         raise InputError("samples", f"expected {first.shape[1]} coordinates, as x has, got {second.shape[1]}")
@@ -63,6 +63,10 @@ def mmd_test(
         n,
         first.shape[1],
     )
+
+
+def _vectors(rows: Tensor) -> Tensor:
+    return rows.reshape(len(rows), -1)
 
 
 def _mmd(pooled: Tensor, members: Tensor, n: int, rate: float) -> Tensor:

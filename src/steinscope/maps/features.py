@@ -84,35 +84,39 @@ class InCoordinates(FeatureMap):
     Arguments:
         inner: The features of x.
         metric: The coordinates.
+        dtype: The floating type that the features of x are computed in; by default that of z.
     """
 
-    def __init__(self, inner: FeatureMap, metric: Metric) -> None:
+    def __init__(self, inner: FeatureMap, metric: Metric, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.inner, self.metric = inner, metric
+        self.inner, self.metric, self.dtype = inner, metric, dtype
 
     def forward(self, x: FlatPoints) -> FeatureRows:
         """The features of each point."""
-        return self.inner(self.metric.original(x))
+        return self.inner(self._original(x)).to(x.dtype)
+
+    def _original(self, x: FlatPoints) -> FlatPoints:
+        return self.metric.original(x).to(self.dtype or x.dtype)
 
     def _stretched(self, weights: Weights) -> Weights:
-        return self.metric.field_in_x(weights.T).T
+        return self.metric.field_in_x(weights.T).T.to(self.dtype or weights.dtype)
 
     def value_and_divergence(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, Float[Tensor, " n"]]:
         """Value and divergence of z ↦ W φ(x): with x = R z + m the divergence is that of R W φ in x."""
-        f, divergence = self.inner.value_and_divergence(self.metric.original(x), self._stretched(weights))
-        return self.metric.field_in_z(f), divergence
+        f, divergence = self.inner.value_and_divergence(self._original(x), self._stretched(weights))
+        return self.metric.field_in_z(f).to(x.dtype), divergence.to(x.dtype)
 
     def value_and_diagonal(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, FlatPoints]:
         """Value of z ↦ W φ(x) and the diagonal of its Jacobian."""
         if self.metric.root is not None:
             return super().value_and_diagonal(x, weights)
-        f, diagonal = self.inner.value_and_diagonal(self.metric.original(x), self._stretched(weights))
-        return self.metric.field_in_z(f), diagonal
+        f, diagonal = self.inner.value_and_diagonal(self._original(x), self._stretched(weights))
+        return self.metric.field_in_z(f).to(x.dtype), diagonal.to(x.dtype)
 
     def sum_jacobian(self, x: FlatPoints) -> tuple[FeatureRows, Weights]:
         """The features, and the sum of their derivatives in z."""
-        features, jacobian = self.inner.sum_jacobian(self.metric.original(x))
-        return features, self._stretched(jacobian)
+        features, jacobian = self.inner.sum_jacobian(self._original(x))
+        return features.to(x.dtype), self._stretched(jacobian).to(x.dtype)
 
 
 class Affine(FeatureMap):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from steinscope.densities import placement
 from steinscope.maps.features import FeatureMap, InCoordinates, as_feature_map
 from steinscope.portfolio.learner import Context, Learner
 from steinscope.shapes import FlatPoints, PerPoint
@@ -32,11 +33,9 @@ class FeatureLearner(Learner):
         self.gram: Tensor | float = 0.0
         self.cross: Tensor | float = 0.0
 
-    @torch.no_grad()
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
         return self.feature_map.value_and_diagonal(x, self.weights)
 
-    @torch.no_grad()
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
         return self.feature_map.value_and_divergence(x, self.weights)
 
@@ -77,4 +76,5 @@ class ModelFeatureLearner(FeatureLearner):
 
     @classmethod
     def for_test(cls, context: Context) -> Learner:
-        return cls(InCoordinates(as_feature_map(context.model.features), context.metric))
+        dtype, _ = placement(context.model, context.dtype, torch.device("cpu"))
+        return cls(InCoordinates(as_feature_map(context.model.features), context.metric, dtype))

@@ -94,10 +94,6 @@ class KernelLearner(_WithKernel):
         spread = second.sum(1, keepdim=True) * x.square() - 2 * x * (second @ self.x) + second @ self.x.square()
         return f, diagonal - 4 * spread
 
-    def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
-        f, divergence = self.value_and_divergence(x)
-        return torch.linalg.vecdot(score, f) + divergence
-
 
 class LandmarkLearner(_WithKernel):
     r"""The critic $f = W \varphi(x)$ with $\varphi_m(x) = k(x, z_m)$ at landmarks $z_m$, the first points seen.

@@ -31,12 +31,14 @@ class Context:
         model: The model as the user gave it.
         metric: The coordinates that points and scores will be in.
         shape: The shape of a point as the user knows it.
+        dtype: The floating type of points and scores.
         seed: The source of all that is random in the learner.
     """
 
     model: Any
     metric: Metric
     shape: tuple[int, ...]
+    dtype: torch.dtype
     seed: int
 
 
@@ -100,6 +102,7 @@ class Learner(ABC):
         """
         return lambda: self.value_and_divergence(x)
 
+    @torch.no_grad()
     def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
         """The Stein values of points under the critic."""
         f, divergence = self.value_and_divergence(x)

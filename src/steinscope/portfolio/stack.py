@@ -55,6 +55,11 @@ class Member:
         """The penalised mean Stein value of the validation points."""
         return float(_penalised(self.f, self.values, l2).mean())
 
+    def has_found(self, l2: float) -> bool:
+        """Whether it is good as it is, or would be if it were shorter."""
+        values = self.values.double()
+        return self.quality(l2) > 0 or float(values.mean()) > 2 * float(values.std()) / math.sqrt(len(values))
+
 
 def seen_by(learner: Learner, points: ScoredPoints) -> tuple[FlatPoints, PerPoint]:
     """A critic's values and Stein values at points."""
@@ -136,6 +141,11 @@ def stack_weights(members: Sequence[Member], l2: float) -> Float[Tensor, " k"]:
     return _solve(*every, l2, max(_RIDGES, key=quality))
 
 
+def _lengths(products: Tensor, means: Tensor, l2: float) -> Tensor:
+    """The best weight of each critic alone, not below a hundredth and not above a hundred."""
+    return (means / (2 * l2 * products.diagonal()).clamp_min(1e-300)).clamp(0.01, 100.0)
+
+
 def _moments(members: Sequence[Member], rows: slice) -> tuple[Tensor, Tensor]:
     fields = [member.f[rows].double() for member in members]
     products = torch.stack([torch.stack([(a * b).sum(1).mean() for b in fields]) for a in fields])
@@ -147,6 +157,8 @@ def _solve(products: Tensor, means: Tensor, l2: float, ridge: float) -> Tensor:
 
     Weights that would be negative are set to zero one after the other.
     """
+    lengths = _lengths(products, means, l2)
+    products, means = products * torch.outer(lengths, lengths), means * lengths
     sizes = products.diagonal()
     alone = torch.zeros_like(means)
     alone[(means - l2 * sizes).argmax()] = 1.0
@@ -157,7 +169,7 @@ def _solve(products: Tensor, means: Tensor, l2: float, ridge: float) -> Tensor:
     while len(left):
         weights = torch.linalg.solve(regular[left][:, left], target[left])
         if float(weights.min()) >= 0:
-            return torch.zeros_like(means).index_copy_(0, left, weights)
+            return lengths * torch.zeros_like(means).index_copy_(0, left, weights)
         left = left[torch.arange(len(left)) != int(weights.argmin())]
     return torch.zeros_like(means)
 
@@ -179,12 +191,10 @@ class Stack(Critic):
         super().__init__()
         self.learners, self.weights, self.metric = list(learners), list(weights), metric
 
-    @torch.no_grad()
     def forward(self, x: Points) -> Points:
         """The value f(x) at each point."""
         return self.value_and_divergence(x)[0]
 
-    @torch.no_grad()
     def value_and_divergence(self, x: Points, generator: torch.Generator | None = None) -> tuple[Points, PerPoint]:
         """f(x) and ∇·f(x) at each point."""
         z = self.metric.points(x)
@@ -194,7 +204,6 @@ class Stack(Critic):
             total, divergence = total + weight * f, divergence + weight * div
         return self.metric.field_in_x(total).view(x.shape), divergence
 
-    @torch.no_grad()
     def value_and_diagonal(self, x: Points) -> tuple[Points, Points]:
         """f(x) and ∂f_i/∂x_i for each coordinate."""
         if self.metric.root is not None:

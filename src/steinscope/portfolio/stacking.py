@@ -54,6 +54,7 @@ class FoldFit:
         return Stack(self.learners, self.weights, metric)
 
 
+@torch.no_grad()
 def fit_fold(
     training: ScoredPoints,
     validation: ScoredPoints,
@@ -82,7 +83,7 @@ def fit_fold(
             else:
                 make = partial(_nth_learner, critic, context, number)
                 solved.append(fit_member(critic_name(critic), make, parts, l2))
-    members = [member for member in solved if member.quality(l2) > 0]
+    members = [member for member in solved if member.has_found(l2)]
     weights = stack_weights(members, l2)
     if not weights.any() and (guesses := [member for member in solved if member.f.any()]):
         # Where nothing was found, the best guess is still a critic, whose value on held-out points has an error.

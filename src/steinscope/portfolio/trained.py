@@ -102,7 +102,6 @@ class TrainedLearner(Learner):
         self.critic, self.generator = fit.critic, make_generator(self.seed, training.device, purpose="critic")
         return fit.history
 
-    @torch.no_grad()
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
         return self.critic.eval().value_and_divergence(x, self.generator)
 
@@ -110,7 +109,6 @@ class TrainedLearner(Learner):
     def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
         return self.critic.eval().stein(x, score, self.generator)[0]
 
-    @torch.no_grad()
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
         return self.critic.eval().value_and_diagonal(x)
 

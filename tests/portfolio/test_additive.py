@@ -2,13 +2,13 @@ import pytest
 import torch
 
 from steinscope.maps.divergence import exact
-from steinscope.portfolio import SparseLearner
+from steinscope.portfolio import AdditiveLearner
 
 from helpers import generator, learner_data, taught
 
 
-def test_the_sparse_critic_entry_by_entry():
-    learner, (x, score) = taught(SparseLearner()), learner_data()
+def test_the_additive_critic_entry_by_entry():
+    learner, (x, score) = taught(AdditiveLearner()), learner_data()
     functions = [lambda u: u]
     for frequency in learner.frequencies:
         functions += [lambda u, w=frequency: torch.sin(w * u), lambda u, w=frequency: torch.cos(w * u)]
@@ -42,8 +42,8 @@ def test_the_sparse_critic_entry_by_entry():
     torch.testing.assert_close(learner.values(test_x, test_score), expected.detach())
 
 
-def test_the_sparse_critic_falls_back_on_its_strongest_coordinates():
-    learner = SparseLearner()
+def test_the_additive_critic_falls_back_on_its_strongest_coordinates():
+    learner = AdditiveLearner()
     x = torch.randn(500, 4, generator=generator(5))
     learner.begin(x, -x)
     learner.observe(x, -x)
@@ -52,8 +52,8 @@ def test_the_sparse_critic_falls_back_on_its_strongest_coordinates():
     assert learner.values(x, -x).isfinite().all()
 
 
-def test_the_sparse_critic_keeps_a_bounded_number_of_entries():
-    learner = SparseLearner()
+def test_the_additive_critic_keeps_a_bounded_number_of_entries():
+    learner = AdditiveLearner()
     x = torch.randn(500, 40, generator=generator(5)) + 5 * torch.randn(500, 1, generator=generator(6))
     learner.begin(x, -x)
     learner.observe(x, -x)
