@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -146,6 +147,12 @@ def test_a_new_objective_trains_and_is_a_setting(added):
     assert RunSettings(data="moons", model="gaussian", objective="capped").objective == "capped"
     with pytest.raises(InputError, match="objective: capped is for normalised models, and an EBM is not one"):
         RunSettings(data="moons", objective="capped")
+
+
+def test_tables_of_the_documents_know_new_members(added):
+    tables = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "registry_tables.py"))
+    for kind, entry in (("critics", TANH), ("objectives", CAPPED), ("kernel-tests", SCALE)):
+        assert sum(line.startswith(f"| `{entry.name}` |") for line in tables["registry_table"](kind).splitlines()) == 1
 
 
 def test_what_was_removed_is_gone():
