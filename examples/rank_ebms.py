@@ -3,7 +3,7 @@
 # %%
 import torch
 
-from steinscope import FitSettings, compare, gof_test, train
+from steinscope import compare, gof_test, train
 from steinscope.critics import MLP
 from steinscope.data import moons, moons_density
 from steinscope.models import EBM
@@ -34,13 +34,11 @@ for name, objective in objectives.items():
 # All critics hold out the same points, so that the difference of two models is a mean of paired differences.
 
 # %%
-ranking = compare(
-    models, held_out, critic=MLP(2, width=64, skip=True), folds=3, settings=FitSettings(steps=200, lr=0.003)
-)
+ranking = compare(models, held_out)
 print(ranking)
 best, second = ranking.names[:2]
 difference = ranking.difference(second, best)
-certain = "beyond doubt" if difference.probability > 0.95 else "but not beyond doubt"
+certain = "beyond doubt" if ranking.best_is_better()[0] > 0.95 else "but not beyond doubt"
 print(f"{best} comes first, {certain}: {second} is worse by {difference.value:.2f} ± {difference.stderr:.2f}.")
 
 # %% [markdown]

@@ -9,9 +9,14 @@ import steinscope.models
 from steinscope import InputError
 from steinscope.critics import Features
 from steinscope.maps import Affine, AnyFeatures, FeatureMap, RandomCosines
+from steinscope.maps.features import InCoordinates
+from steinscope.metric import Metric
 from steinscope.models import EBM, RBM
 
 from helpers import brute_force_diagonal, generator, network
+
+POINTS = torch.randn(100, 4, generator=generator(9), dtype=torch.float64) * torch.arange(1, 5) + 1
+SCALED, WHITENED = Metric.scaled(POINTS, -POINTS), Metric.whitened(POINTS)
 
 # How to build each of them on four coordinates, in float64. A new feature map needs a line here.
 FEATURE_MAPS = {
@@ -21,6 +26,8 @@ FEATURE_MAPS = {
     "hidden units of an RBM": lambda: RBM.random(4, 3).double().features,
     "hidden layer of an EBM": lambda: EBM.perceptron(4, width=5).double().features,
     "hidden layer of a deep EBM": lambda: EBM.perceptron(4, width=5, depth=3).double().features,
+    "in scaled coordinates": lambda: InCoordinates(AnyFeatures(network(4).double()), SCALED),
+    "in whitened coordinates": lambda: InCoordinates(RandomCosines(4, count=7, bandwidth=2.0).double(), WHITENED),
 }
 
 

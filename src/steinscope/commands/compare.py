@@ -11,10 +11,15 @@ from steinscope.commands.inputs import Flag, SeedOption, load_model, named, read
 from steinscope.commands.options import given_options, optional
 from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
 from steinscope.errors import InputError
+from steinscope.registries import CRITICS
 from steinscope.settings import FitSettings
 
 __all__ = ["compare"]
 
+_CRITICS = (
+    f"What looks for misfit. One of {CRITICS.listed()}; repeat it for several. "
+    "By default all that apply; 'closed form' for those that need no training."
+)
 FitOptions = optional(
     FitSettings,
     kinds={"select": Literal["objective", "mu-sigma", "power", "mean"]},
@@ -33,9 +38,12 @@ def compare(
     *,
     score: list[str] | None = None,
     model: list[str] | None = None,
+    critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
+    metric: Literal["scaled", "whitened", "identity"] = "scaled",
     folds: int = 5,
     l2: Annotated[float, Parameter(name="--l2")] = 0.5,
     fit: Annotated[FitOptions, Parameter(name="*")] = NOTHING_GIVEN,  # pyright: ignore[reportInvalidTypeForm]
+    jobs: int | None = None,
     seed: SeedOption = 0,
     json: Flag = False,
     csv: Path | None = None,
@@ -58,10 +66,15 @@ def compare(
         NAME=FILE: a file with a model's score at each point. Without NAME= the name is that of the file. Repeat it.
     model
         NAME=MODEL: a model as package.module:object, or the directory of a run of steinscope train. Repeat it.
+    metric
+        The coordinates in which critics are measured: each in units of its standard deviation, all uncorrelated, or as
+        they come.
     folds
-        The number of parts, each of which is held out in turn; 0 for one split of 80, 10 and 10%.
+        The number of parts, each of which is held out in turn; 0 for one split of 60, 20 and 20%.
     l2
         The penalty λ of the critics.
+    jobs
+        How many models and folds are worked on at once, each with one thread.
     seed
         The source of all that is random.
     json
@@ -87,7 +100,18 @@ def compare(
     from steinscope.comparison import compare as rank
 
     settings = FitSettings(**given_options(fit))
-    ranking = rank(candidates, points, folds=folds or None, l2=l2, settings=settings, seed=seed, progress=not quiet)
+    ranking = rank(
+        candidates,
+        points,
+        critics=critics or "auto",
+        metric=metric,
+        folds=folds or None,
+        l2=l2,
+        settings=settings,
+        jobs=jobs,
+        seed=seed,
+        progress=not quiet,
+    )
     if csv is not None:
         write_csv(csv, ranking.rows(), "csv")
     if report is not None:

@@ -18,7 +18,7 @@ LEARNED = "learned"
 _METHODS = f"The learned Stein test, {LEARNED}, or a kernel test: {KERNEL_TESTS.listed()}."
 _CRITICS = (
     f"Learned test only: what looks for misfit. One of {CRITICS.listed()}; repeat it for several. "
-    "By default all that apply."
+    "By default all that apply; 'closed form' for those that need no training."
 )
 
 

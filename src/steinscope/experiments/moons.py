@@ -69,7 +69,7 @@ def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[st
         yield f"{rank:<6}{name:<20}{value:>18}{verdict:>30}"
     first, second = ranking.names[:2]
     apart = ranking.difference(second, first)
-    if apart.probability < _CERTAIN:
+    if ranking.best_is_better()[0] < _CERTAIN:
         yield f"The first two differ by {apart.value:.2f} ± {apart.stderr:.2f}, which may be chance; see their tests."
     yield from (
         "",

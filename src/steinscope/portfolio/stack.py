@@ -83,24 +83,26 @@ def fit_member(
             the critic learns from all points in the end.
         l2: The penalty λ.
     """
+    # For each critic of the path: what the points looked at say, pair by pair.
     seen: list[list[tuple[Tensor, Tensor]]] = []
     snapshots: list[Learner] = []
     for training, validation in parts:
         learner = _taught(make(), [training])
         looks = [(learner.looking_at(x), score) for x, score in validation.batches(batch_rows(validation.dim))]
         for position, _ in enumerate(learner.path(l2)):
-            pieces = [
-                (f, torch.linalg.vecdot(score, f) + div) for (f, div), score in ((look(), s) for look, s in looks)
-            ]
-            seen += [[]] if len(seen) <= position else []
-            seen[position].append(tuple(torch.cat(column) for column in zip(*pieces, strict=True)))
-            snapshots += [learner.snapshot()] if len(parts) == 1 else []
-    candidates = [tuple(torch.cat(column) for column in zip(*pieces, strict=True)) for pieces in seen]
-    best, best_values = 0, _penalised(*candidates[0], l2)
-    for position, candidate in enumerate(candidates):
+            if len(seen) <= position:
+                seen.append([])
+            for look, score in looks:
+                f, divergence = look()
+                seen[position].append((f, torch.linalg.vecdot(score, f) + divergence))
+            if len(parts) == 1:
+                snapshots.append(learner.snapshot())
+    candidates = [(torch.cat([f for f, _ in rows]), torch.cat([values for _, values in rows])) for rows in seen]
+    best = 0
+    for position in range(1, len(candidates)):
         # The path leads from strong to weak regularisation, and a weaker one must be better beyond chance.
-        if _is_better((values := _penalised(*candidate, l2)) - best_values):
-            best, best_values = position, values
+        if _is_better(_penalised(*candidates[position], l2) - _penalised(*candidates[best], l2)):
+            best = position
     if len(parts) == 1:
         return Member(group, snapshots[best], *candidates[best])
     # The two sides of a pair are all points.
