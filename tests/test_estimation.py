@@ -39,7 +39,7 @@ def test_the_fisher_bound_is_a_lower_bound(critic, shift):
             data.sample(300, seed=seed),
             model,
             critic=critic,
-            settings=FitSettings(steps=60, lr=0.01, every=10),
+            settings=FitSettings(steps=30, lr=0.03, every=10),
             seed=seed,
         )
         for seed in range(repetitions)
