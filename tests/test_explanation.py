@@ -56,7 +56,7 @@ def test_standard_errors_are_those_of_other_samples():
     assert np.all(claimed < 1.3 * spread) and np.all(spread < 2.0 * claimed)
 
 
-def test_the_split_scheme_is_explained_by_its_held_out_points():
+def test_the_split_scheme_is_explained_by_its_held_out_points(short_split):
     x = correlated(300, 3)
     result = gof_test(x, 0.5 - x, scheme="split")
     explanation = result.explain(worst=3)

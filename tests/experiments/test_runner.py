@@ -94,6 +94,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     assert len((tmp_path / "log").read_text().split()) in (12, 13)
 
 
+@pytest.mark.slow
 def test_trials_run_in_parallel_like_one_by_one(tmp_path):
     one, two = reproduce("selection", "smoke", tmp_path / "one", jobs=1), None
     two = reproduce("selection", "smoke", tmp_path / "two", jobs=2)

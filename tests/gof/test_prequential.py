@@ -28,7 +28,7 @@ def test_the_parts_add_up():
     assert result.rejected and result.rejected == (result.pvalue <= 0.05)
 
 
-@pytest.mark.parametrize("critics", [*CHEAP, CHEAP], ids=str)
+@pytest.mark.parametrize("critics", [*CHEAP, pytest.param(CHEAP, marks=pytest.mark.slow)], ids=str)
 def test_level_on_exact_nulls(critics):
     """400 exact nulls at 5%: between .05 ± 4 standard errors, less what skewness may cost, reject."""
     rejections = 0
