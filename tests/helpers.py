@@ -223,7 +223,7 @@ def rank_points(models=None, **options):
     """A ranking of models of the report's points, one of which fails."""
     x = report_points()
     models = models or {"narrow": Gaussian(torch.zeros(3), std=0.5), "true": -x, "broken": x * float("nan")}
-    return compare(models, x, critic=Linear(3), folds=2, **options)
+    return compare(models, x, critics="linear", folds=2, **options)
 
 
 def context(model=None, dim=4, seed=0):

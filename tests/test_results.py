@@ -12,7 +12,7 @@ import torch
 
 import steinscope
 from steinscope import FitSettings, compare, discrepancy, gof_test, train
-from steinscope.critics import MLP, Linear
+from steinscope.critics import MLP
 from steinscope.kernels import ksd_estimate, ksd_test
 from steinscope.models import Gaussian
 from steinscope.objectives import score_matching
@@ -27,8 +27,8 @@ QUICK = FitSettings(steps=10, every=5)
 RESULTS = {
     "TestResult": lambda: gof_test(X, 0.5 - X, critics=("mean", "additive")),
     "TestResult of a kernel test": lambda: ksd_test(X, 0.5 - X),
-    "Estimate": lambda: discrepancy(X, 0.5 - X, critic=MLP(3, width=8), settings=QUICK),
-    "Ranking": lambda: compare({"a": -X, "b": 0.5 - X, "bad": X * math.nan}, X, critic=Linear(3), folds=2),
+    "Estimate": lambda: discrepancy(X, 0.5 - X, critics=MLP(3, width=8), settings=QUICK),
+    "Ranking": lambda: compare({"a": -X, "b": 0.5 - X, "bad": X * math.nan}, X, critics="linear", folds=2),
     "TrainResult": lambda: train(Gaussian(torch.zeros(3)), X, steps=4, log_every=2, average=0.9),
     "Explanation": lambda: gof_test(X, 0.5 - X, critics="mean").explain(worst=2),
     "Difference": lambda: RESULTS["Ranking"]().difference("b", "a"),

@@ -64,7 +64,7 @@ def check_rows(
             raise InputError(name, f"expected an array, got {type(value).__name__} ({error})") from None
         if array.dtype.kind not in "fiub":
             raise InputError(name, f"expected real numbers, got {_describe(value, array)}")
-        rows = torch.from_numpy(np.array(array, order="C", ndmin=array.ndim, copy=None))
+        rows = torch.from_numpy(np.ascontiguousarray(_native(array)).reshape(array.shape))
     if isinstance(rows, Tensor):
         if rows.is_complex():
             raise InputError(name, f"expected real numbers, got {rows.dtype}")
@@ -313,6 +313,13 @@ def _check_finite(rows: Rows, name: str) -> None:
             bad = block[row - start].flatten()
             value = float(bad[~bad.isfinite()][0])
             raise InputError(name, f"row {row} holds {value}; every value must be finite")
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """Numbers in the order of bytes and of a type that torch knows."""
+    if array.dtype == np.longdouble and np.longdouble != np.float64:
+        return array.astype(np.float64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _describe(value: Any, array: np.ndarray) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from steinscope.errors import InputError
@@ -34,6 +35,14 @@ SELECTIONS: dict[str, Callable[[Validation], float]] = {
     "power": lambda seen: seen.mean / (seen.std + 1e-12),
     "mean": lambda seen: seen.mean,
 }
+
+
+def _keep(settings: Any, check: Callable[[str, Any], Any], *names: str) -> None:
+    """Check settings that are given, and keep them as plain numbers, which a checkpoint can save."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None:
+            object.__setattr__(settings, name, check(name, value))
 
 
 @dataclass(frozen=True)
@@ -65,15 +74,9 @@ class FitSettings:
     patience: int | None = 8
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps)
-        check_count("every", self.every)
-        check_number("weight_decay", self.weight_decay, least=0)
-        if self.batch_size is not None:
-            check_count("batch_size", self.batch_size)
-        if self.lr is not None:
-            check_number("lr", self.lr, over=0)
-        if self.patience is not None:
-            check_count("patience", self.patience)
+        _keep(self, check_count, "steps", "every", "batch_size", "patience")
+        _keep(self, partial(check_number, least=0), "weight_decay")
+        _keep(self, partial(check_number, over=0), "lr")
         if isinstance(self.select, str) and self.select not in SELECTIONS:
             choices = ", ".join(map(repr, SELECTIONS))
             raise InputError("select", f"expected {choices} or a function, got {self.select!r}")
@@ -114,21 +117,15 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps)
-        check_count("batch_size", self.batch_size)
-        check_number("lr", self.lr, over=0)
-        if self.auxiliary_lr is not None:
-            check_number("auxiliary_lr", self.auxiliary_lr, over=0)
+        _keep(self, check_count, "steps", "batch_size")
+        _keep(self, partial(check_number, over=0), "lr", "auxiliary_lr", "noise")
+        _keep(self, partial(check_number, least=0), "weight_decay")
+        _keep(self, check_level, "average")
+        _keep(self, check_seed, "seed")
         if len(self.betas) != 2:
             raise InputError("betas", f"expected two numbers, got {self.betas!r}")
         for beta in self.betas:
             check_number("betas", beta, least=0, under=1)
-        check_number("weight_decay", self.weight_decay, least=0)
-        if self.average is not None:
-            check_level("average", self.average)
-        if self.noise is not None:
-            check_number("noise", self.noise, over=0)
-        check_seed("seed", self.seed)
 
     def fixed(self) -> dict[str, Any]:
         """What must stay the same when a run is resumed. The number of steps may grow unless something falls to zero
@@ -175,8 +172,8 @@ class RunSettings(TrainSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("model", self.model, ("ebm", "gaussian"))
-        for name in ("width", "depth", "checkpoint_every", "log_every"):
-            check_count(name, getattr(self, name))
+        _keep(self, check_count, "width", "depth", "checkpoint_every", "log_every", "critic_steps")
+        _keep(self, partial(check_number, over=0), "l2")
         if self.objective not in OBJECTIVES:
             raise InputError("objective", f"expected one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
         if self.model == "ebm" and OBJECTIVES[self.objective].is_for_normalised:
@@ -188,7 +185,3 @@ class RunSettings(TrainSettings):
         for name in ("l2", "critic_steps"):
             if getattr(self, name) is not None and self.objective != "lsd":
                 raise InputError(name, f"this is a setting of the objective lsd, got objective {self.objective!r}")
-        if self.l2 is not None:
-            check_number("l2", self.l2, over=0)
-        if self.critic_steps is not None:
-            check_count("critic_steps", self.critic_steps)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from steinscope import compare, gof_test, train
-from steinscope.critics import Linear
 from steinscope.models import Gaussian
 from steinscope.report import report_ranking, report_test, report_training
 
@@ -56,7 +55,7 @@ def pages(tmp_path_factory):
     html = {
         "test": report_test(gof_test(x, -x), data=EVIL, model=EVIL),
         "wide": report_test(gof_test(x.repeat(1, 30), -x.repeat(1, 30), critics="linear")),
-        "ranking": report_ranking(compare(models, x, critic=Linear(2), folds=2), data=EVIL),
+        "ranking": report_ranking(compare(models, x, critics="linear", folds=2), data=EVIL),
         "training": report_training(result, data=EVIL, points=x.numpy(), samples=model.sample(50).numpy()),
     }
     folder = tmp_path_factory.mktemp("reports")

@@ -5,7 +5,6 @@ import torch
 
 from steinscope import InputError, compare, gof_test
 from steinscope.comparison import Ranking
-from steinscope.critics import Linear
 from steinscope.models import Gaussian
 from steinscope.report import report_ranking
 from steinscope.report.charts import number
@@ -60,7 +59,7 @@ def test_a_doubtful_first_place_is_called_so():
 def test_a_ranking_can_show_tests_and_densities():
     x = report_points(300, 2)
     models = {"narrow": Gaussian(torch.zeros(2), std=0.5), EVIL: torch.distributions.MultivariateNormal(*moments(x))}
-    ranking = compare({**models, "scores": -x}, x, critic=Linear(2), folds=2)
+    ranking = compare({**models, "scores": -x}, x, critics="linear", folds=2)
     tests = {name: gof_test(x, models[name]) for name in models}
     html = report_ranking(ranking, tests=tests, models=models, points=x.numpy())
     text = text_of(html)

@@ -182,7 +182,7 @@ def _draw_rates(rows: list[dict[str, Any]], methods: list[str], path: Path) -> N
 
 EXPERIMENT = Experiment(
     scales={
-        "smoke": {"n": 200, "repetitions": 1, "methods": ["closed form", "linear", "sparse", "KSD"]},
+        "smoke": {"n": 200, "repetitions": 1, "methods": ["closed form", "linear", "additive", "KSD"]},
         "quick": {"n": 1000, "repetitions": 30, "methods": ["learned", *SINGLE, "KSD", "KSDAgg"]},
         "paper": {"n": 1000, "repetitions": 200, "methods": ["learned", *SINGLE, "KSD", "FSSD", "KSDAgg"]},
     },

@@ -17,23 +17,14 @@ import torch
 from steinscope.data.images import bits_per_dim, to_logits
 from steinscope.estimation import discrepancy
 from steinscope.experiments.image_data import fresh_logits, restore, take_images
+from steinscope.experiments.image_models import FLOW, FLOWS, make_flow
 from steinscope.experiments.runner import Experiment, Trial, write_csv
-from steinscope.models.glow import Glow
 from steinscope.objectives.matching import ScoreMatching, score_matching
 from steinscope.plots import COLOURS, new_figure
 from steinscope.settings import FitSettings
 from steinscope.training.driver import train
 
 __all__ = ["EXPERIMENT"]
-
-FLOW = "flow"
-
-
-def make_flow(settings: Mapping[str, Any]) -> Glow:
-    """The flow of these settings, untrained."""
-    return Glow(
-        settings["shape"], squeezes=settings["squeezes"], blocks=settings["blocks"], channels=settings["channels"]
-    )
 
 
 def _prepare(settings: Mapping[str, Any], out: Path) -> None:
@@ -127,10 +118,7 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
 
 PAPER = {
     "data": "mnist",
-    "shape": [28, 28],
-    "squeezes": [True, True, False],
-    "blocks": 4,
-    "channels": 128,
+    **FLOWS["paper"],
     "train_images": None,
     "test_images": None,
     "flow_batch": 64,
@@ -149,10 +137,7 @@ EXPERIMENT = Experiment(
         "smoke": {
             **PAPER,
             "data": "synthetic",
-            "shape": [8, 8],
-            "squeezes": [True, False],
-            "blocks": 2,
-            "channels": 8,
+            **FLOWS["smoke"],
             "train_images": 500,
             "test_images": 500,
             "flow_batch": 32,
@@ -162,7 +147,7 @@ EXPERIMENT = Experiment(
             "width": 32,
             "passes": 3,
         },
-        "quick": {**PAPER, "channels": 64, "lr": 1e-3, "every": 100, "passes": 10, "matching_images": 2000},
+        "quick": {**PAPER, **FLOWS["quick"], "lr": 1e-3, "every": 100, "passes": 10, "matching_images": 2000},
         "paper": PAPER,
     },
     trials=_trials,

@@ -17,8 +17,8 @@ from steinscope.comparison import compare
 from steinscope.data.images import to_logits
 from steinscope.densities import from_log_prob
 from steinscope.errors import NonFiniteError
-from steinscope.experiments import flow_eval, rbm_images
 from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, restore, save_grid, take_images, train_by_lsd
+from steinscope.experiments.image_models import load_flow, load_rbm
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.gof.driver import gof_test
 from steinscope.models.ebm import EBM
@@ -141,10 +141,9 @@ def _judge(trial: Trial, out: Path) -> Trial:
     models["Gaussian of the EBM alone"] = Gaussian(last.mean.detach(), std=last.log_std.detach().exp())
     models["Gaussian, full covariance"] = _full_gaussian(trial, smoothing)
     if trial["rbm"] is not None and not smoothing:
-        models["RBM"] = rbm_images.load_model(Path(trial["rbm"]), data, size**2, trial["rbm_hidden"])
+        models["RBM"] = load_rbm(trial["rbm"], data, size**2, trial["rbm_hidden"])
     if trial["flow"] is not None and data == "mnist" and not smoothing:
-        settings = flow_eval.EXPERIMENT.scales[trial["flow_scale"]]
-        flow = restore(flow_eval.make_flow(settings), Path(trial["flow"]) / flow_eval.FLOW)
+        flow = load_flow(trial["flow"], trial["flow_scale"])
         models["Glow"] = from_log_prob(lambda x: flow.log_prob(x.view(len(x), size, size)))
     x = to_logits(take_images(data, "test", trial["test_images"], size), seed=1).flatten(1)
     x = x + smoothing * normal_rows(x, make_generator(2))

@@ -10,35 +10,21 @@ import torch
 
 from steinscope.data.images import to_logits
 from steinscope.estimation import discrepancy
-from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, restore, save_grid, take_images, train_by_lsd
+from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, save_grid, take_images, train_by_lsd
+from steinscope.experiments.image_models import RBMS, load_rbm, make_rbm
 from steinscope.experiments.runner import Experiment, Trial, write_csv
-from steinscope.models.rbm import RBM
 from steinscope.plots import COLOURS, new_figure
 from steinscope.settings import FitSettings
-from steinscope.support.randomness import make_generator
 
-__all__ = ["EXPERIMENT", "load_model"]
-
-MODELS = "models"
-
-
-def make_model(dim: int, hidden: int, mean: torch.Tensor | None = None) -> RBM:
-    """Small random weights, and visible offsets at the data's mean."""
-    weights = 0.01 * torch.randn(dim, hidden, generator=make_generator(0))
-    return RBM(weights, torch.zeros(dim) if mean is None else mean, torch.zeros(hidden))
-
-
-def load_model(out: Path, data: str, dim: int, hidden: int) -> RBM:
-    """The trained model of a data set, from the directory of a run."""
-    return restore(make_model(dim, hidden), out / MODELS / data)
+__all__ = ["EXPERIMENT"]
 
 
 def _prepare(settings: Mapping[str, Any], out: Path) -> None:
     for data in settings["data"]:
         look = take_images(data, "train", settings["look_images"], settings["size"])
-        model = make_model(settings["size"] ** 2, settings["hidden"], to_logits(look, seed=0).flatten(1).mean(0))
+        model = make_rbm(settings["size"] ** 2, settings["hidden"], to_logits(look, seed=0).flatten(1).mean(0))
         every = max(1, settings["steps"] // 5)
-        train_by_lsd(model, data, settings, out / MODELS / data, checkpoint_every=every)
+        train_by_lsd(model, data, settings, out / RBMS / data, checkpoint_every=every)
 
 
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:
@@ -47,7 +33,7 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
 
 def _run(trial: Trial, out: Path) -> Trial:
     data, size = trial["data"], trial["size"]
-    model = load_model(out, data, size**2, trial["hidden"])
+    model = load_rbm(out, data, size**2, trial["hidden"])
     save_grid(out / f"{data}.png", model.gibbs(trial["samples"], steps=trial["gibbs_steps"], seed=1), size)
     x = to_logits(take_images(data, "test", trial["test_images"], size), seed=1).flatten(1)
     with torch.no_grad():

@@ -46,8 +46,14 @@ def check_number(
         or (under is not None and not value < under)
         or (most is not None and not value <= most)
     ):
-        raise InputError(name, f"expected {_words(over, least, under, most)}, got {value!r}")
+        raise InputError(name, f"expected {_words(over, least, under, most)}, got {_shown(value)}")
     return float(value)
+
+
+def _shown(value: Any) -> str:
+    """What came, in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _is_finite(value: Any) -> TypeGuard[float]:
@@ -82,7 +88,7 @@ def check_count(name: str, value: Any, least: int = 1, most: int | None = None) 
     """
     if not _is_whole(value) or value < least or (most is not None and value > most):
         upper = " on" if most is None else f" to {most}"
-        raise InputError(name, f"expected a whole number from {least}{upper}, got {value!r}")
+        raise InputError(name, f"expected a whole number from {least}{upper}, got {_shown(value)}")
     return int(value)
 
 
@@ -94,14 +100,14 @@ def check_level(name: str, value: Any) -> float:
 def check_seed(name: str, value: Any) -> int:
     """A seed: a whole number from 0 to 2^63 - 1."""
     if not _is_whole(value) or not 0 <= value <= _MOST_SEED:
-        raise InputError(name, f"expected a whole number from 0 to 2^63 - 1, got {value!r}")
+        raise InputError(name, f"expected a whole number from 0 to 2^63 - 1, got {_shown(value)}")
     return int(value)
 
 
 def check_choice(name: str, value: Any, choices: Any) -> Any:
     """One of several values."""
-    if value not in choices:
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
         *others, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
         expected = f"{', '.join(others)} or {last}" if others else last
-        raise InputError(name, f"expected {expected}, got {value!r}")
+        raise InputError(name, f"expected {expected}, got {_shown(value)}")
     return value
