@@ -7,6 +7,7 @@ import torch
 from steinscope import gof_test
 from steinscope.critics import MLP, Linear
 from steinscope.models import RBM
+from steinscope.portfolio.choice import choose_critics
 from steinscope.registries import CRITICS
 
 from helpers import generator, normal
@@ -22,10 +23,19 @@ def test_the_parts_add_up():
         assert critic.block_n.tolist() == [50] * 9
         assert float(np.square(critic.block_weight).sum()) == pytest.approx(1.0)
         assert float(critic.block_weight @ critic.block_z) == pytest.approx(critic.z)
-        assert critic.pvalue == pytest.approx(0.5 * math.erfc(critic.z / math.sqrt(2)))
+        assert critic.pvalue == pytest.approx(0.5 * math.erfc(critic.z / math.sqrt(2)), rel=1e-9, abs=0)
     z = np.array([critic.z for critic in result.critics])
     assert result.statistic == pytest.approx(0.5 * math.log(np.exp(2 * z).sum()))
     assert result.rejected and result.rejected == (result.pvalue <= 0.05)
+
+
+def test_later_blocks_weigh_more():
+    """Squared weights go with the number of points before a block, where the Stein values keep their scale."""
+    weights = [gof_test(x, -x, critics="mean").critics[0].block_weight for s in range(40) for x in [normal(seed=s)]]
+    share = np.square(weights).mean(0)
+    expected = np.arange(1, 10) / 45
+    # 50 values tell their scale within 1 / √100, and so does the block before; 40 repetitions average that.
+    np.testing.assert_allclose(share, expected, rtol=0.25)
 
 
 @pytest.mark.parametrize("critics", [*CHEAP, pytest.param(CHEAP, marks=pytest.mark.slow)], ids=str)
@@ -107,4 +117,7 @@ def test_beyond_doubt_the_mlp_is_not_run():
     x = normal(500, 5)
     result = gof_test(x, 1.0 - x)
     assert [critic.name for critic in result.critics] == list(CHEAP) and "beyond doubt" in result.notes[1]
-    assert result.pvalue == pytest.approx(4 * min(critic.pvalue for critic in result.critics))
+    # Bonferroni's bound over all critics that were asked for, those that did not run among them.
+    smallest, count = min(critic.pvalue for critic in result.critics), len(choose_critics("auto", x, len(x), "test"))
+    assert count > len(CHEAP) and 0 < smallest < 1e-6
+    assert result.pvalue == pytest.approx(count * smallest, rel=1e-9, abs=0)

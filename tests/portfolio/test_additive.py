@@ -13,7 +13,7 @@ def test_the_additive_critic_entry_by_entry():
     for frequency in learner.frequencies:
         functions += [lambda u, w=frequency: torch.sin(w * u), lambda u, w=frequency: torch.cos(w * u)]
     centre, spread = x.mean(0), x.std(0)
-    z, weights = (torch.zeros(4, 9, 4, dtype=torch.float64) for _ in range(2))
+    z, weights, sums, squares = (torch.zeros(4, 9, 4, dtype=torch.float64) for _ in range(4))
     for i in range(4):
         for m, function in enumerate(functions):
             for j in range(4):
@@ -21,8 +21,11 @@ def test_the_additive_critic_entry_by_entry():
                 value = function((point - centre[j]) / spread[j])
                 (slope,) = torch.autograd.grad(value.sum(), point)
                 terms = (score[:, i] * value + (slope if i == j else 0)).detach()
+                sums[i, m, j], squares[i, m, j] = terms.sum(), terms.square().sum()
                 weights[i, m, j] = terms.mean() / terms.var(correction=0)
                 z[i, m, j] = terms.mean() * (60 / terms.var(correction=0)) ** 0.5
+    torch.testing.assert_close(learner.sums.view(4, 9, 4), sums)
+    torch.testing.assert_close(learner.squares.view(4, 9, 4), squares)
     kept = z.abs() > (2 * torch.tensor(144.0).log()).sqrt()
     assert 3 < int(kept.sum()) < 144
     assert learner.kept.tolist() == kept.view(-1).nonzero().view(-1).tolist()

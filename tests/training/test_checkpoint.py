@@ -54,12 +54,19 @@ def damage(path, how):
         path.write_bytes(b"")
     elif how == "gone":
         path.unlink()
+    elif how == "one number":
+        # The files can still be read: only the checksum tells.
+        changed = (
+            content.replace(b"0.5", b"0.6", 1) if path.suffix == ".json" else content[:-1] + bytes([content[-1] ^ 1])
+        )
+        assert changed != content
+        path.write_bytes(changed)
     else:
         middle = len(content) // 2
         path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "one bit"])
+@pytest.mark.parametrize("how", ["truncated", "empty", "one bit", "one number"])
 @pytest.mark.parametrize("suffix", [".json", ".safetensors"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(how, suffix, tmp_path):
     save_checkpoint(tmp_path, 1, state(1))
