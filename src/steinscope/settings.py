@@ -6,7 +6,7 @@ Nothing here imports torch, so that the command line can list them without it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,10 +38,11 @@ SELECTIONS: dict[str, Callable[[Validation], float]] = {
 
 
 def _keep(settings: Any, check: Callable[[str, Any], Any], *names: str) -> None:
-    """Check settings that are given, and keep them as plain numbers, which a checkpoint can save."""
+    """Check settings, and keep them as plain numbers, which a checkpoint can save. Some may be None by default."""
+    defaults = {field.name: field.default for field in fields(settings)}
     for name in names:
         value = getattr(settings, name)
-        if value is not None:
+        if value is not None or defaults[name] is not None:
             object.__setattr__(settings, name, check(name, value))
 
 
@@ -74,7 +75,7 @@ class FitSettings:
     patience: int | None = 8
 
     def __post_init__(self) -> None:
-        _keep(self, check_count, "steps", "every", "batch_size", "patience")
+        _keep(self, check_count, "steps", "every", "batch_size", *(["patience"] if self.patience is not None else []))
         _keep(self, partial(check_number, least=0), "weight_decay")
         _keep(self, partial(check_number, over=0), "lr")
         if isinstance(self.select, str) and self.select not in SELECTIONS:

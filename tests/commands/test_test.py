@@ -78,7 +78,7 @@ def test_a_single_coordinate_is_one(arrays, command):
     np.save("line.npy", arrays[:, 0])
     np.save("line_scores.npy", -arrays[:, 0])
     done = command("test", "line.npy", "--score", "line_scores.npy", "--critics", "auto")
-    assert "300 points, 1 coordinate\n" in done.out and "mean z = " in done.out and "features z = " in done.out
+    assert "300 points, 1 coordinate\n" in done.out and "mean z = " in done.out and "kernel z = " in done.out
 
 
 def test_quiet_is_quiet_on_a_terminal(arrays, command, monkeypatch, short_split):

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.estimation import make_points
 from steinscope.maps.radial import Radial
+from steinscope.points import make_points
 
 __all__ = ["Sample", "combine", "make_sample", "products", "stein_kernel", "stein_tiles"]
 
