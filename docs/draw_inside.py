@@ -66,7 +66,7 @@ def draw():
         room(530, 500, 220, "models, samplers", "EBM, RBM, MALA, …"),
         room(770, 500, 110, "data", "sets, files"),
         layer(628, "for all"),
-        room(130, 590, 750, "errors, shapes, support, registries, settings, maps", "what everything above may use"),
+        room(130, 590, 750, "errors, shapes, support, metric, registries, settings, maps", "what everything above may use"),
         text(10, 553, "x, model", "label start"),
         way((74, 548), (126, 548)),
         way((340, 533), (304, 533)),

@@ -7,6 +7,8 @@ from steinscope.registries import CRITICS, KERNEL_TESTS, OBJECTIVES
 
 __all__ = ["TABLES", "registry_table"]
 
+PURPOSES = {"test": "a test", "estimate": "an estimate", "ranking": "a ranking"}
+
 
 def registry_table(name):
     """The table of a registry: critics, objectives or kernel-tests."""
@@ -27,6 +29,7 @@ def auto_takes(entry):
     """When a critic is one of those that `auto` stands for."""
     conditions = [f"from {entry.least_points} points on"] if entry.least_points else []
     conditions += ["where the model has what it needs"] if entry.needs else []
+    conditions += [f"not in {PURPOSES[purpose]}" for purpose in PURPOSES if purpose not in entry.purposes]
     return ", ".join(conditions) or "always"
 
 
