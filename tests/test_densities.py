@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributions import Gamma, Independent, Normal
 
 from steinscope import InputError, from_energy, from_log_prob, from_score
-from steinscope.densities import as_density
+from steinscope.densities import as_density, placement
 from steinscope.models import Gaussian
 from steinscope.points import check_rows, score_rows
 
@@ -76,6 +76,18 @@ def test_modules_compute_in_their_own_type_and_keep_their_gradients():
         score = scores(model, x)
     torch.testing.assert_close(score, -x / torch.tensor([4.0, 0.25, 1.0]), rtol=1e-5, atol=1e-5)
     assert model.scale.grad is None and score.dtype == torch.float64
+
+
+def test_a_module_is_given_points_of_the_type_of_its_parameters():
+    class Picky(Flow):
+        def log_prob(self, x):
+            assert x.dtype == self.scale.dtype
+            return super().log_prob(x)
+
+    for dtype in (torch.float32, torch.float64):
+        assert scores(Picky().to(dtype), torch.ones(5, 3, dtype=torch.float64)).dtype == torch.float64
+    assert placement(Flow(), torch.float64, torch.device("cpu"))[0] == torch.float32
+    assert placement(nn.Flatten(), torch.float64, torch.device("cpu"))[0] == torch.float64
 
 
 def test_one_dimensional_points():

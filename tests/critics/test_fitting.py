@@ -1,9 +1,13 @@
+import itertools
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from steinscope import FitSettings, InputError, NonFiniteError, fit_critic
 from steinscope.critics import MLP, Linear, Preconditioned
+from steinscope.critics.fitting import default_batch_size, default_lr
 from steinscope.models import Gaussian
 from steinscope.stein import Power
 
@@ -89,6 +93,39 @@ def test_the_best_validation_is_kept():
         assert history.selected == history.step[np.argmax(quality(history))]
         kept = torch.cat([p.detach().flatten() for p in fit.critic.parameters()])
         assert torch.equal(kept, states[history.selected])
+
+
+def changes(**settings):
+    """How far the weights of a critic move in each of 20 steps."""
+    seen, (x, score) = [], problem(60)
+    fit_critic(
+        MLP(3, width=8),
+        x,
+        score,
+        settings=FitSettings(steps=20, every=1, **settings),
+        callback=lambda step, critic: seen.append(torch.cat([p.detach().flatten() for p in critic.parameters()])),
+    )
+    return [float((after - before).abs().max()) for before, after in itertools.pairwise(seen)], seen[-1]
+
+
+def test_the_learning_rate_falls_to_zero_along_half_a_cosine():
+    """No step of Adam is much longer than the learning rate, and some weight moves nearly as far."""
+    falling, _ = changes(lr=0.01)
+    level, _ = changes(lr=0.01, lr_decay=False)
+    rates = [0.01 * 0.5 * (1 + math.cos(math.pi * step / 20)) for step in range(1, 20)]
+    assert all(0.5 * rate < change < 2 * rate for rate, change in zip(rates, falling, strict=True))
+    assert all(0.005 < change < 0.02 for change in level)
+
+
+def test_weight_decay_keeps_weights_small():
+    free, decayed = (changes(lr=0.05, weight_decay=decay)[1].norm() for decay in (0.0, 10.0))
+    assert decayed < 0.7 * free
+
+
+def test_batches_and_learning_rates_go_with_the_number_of_points():
+    assert [default_batch_size(n) for n in (100, 1024, 1025, 16_384, 16_385)] == [100, 1024, 256, 256, 1024]
+    assert [default_lr(n, None) for n in (100, 1024, 1025, 16_385)] == [1e-3, 1e-3, 2e-3, 3e-3]
+    assert default_lr(500, 50) == 2e-3 and default_lr(5000, 1024) == 3e-3 and default_lr(50, 50) == 1e-3
 
 
 def test_patience_stops_early():

@@ -1,18 +1,28 @@
 import inspect
 
 import pytest
+import torch
 
 from steinscope import InputError
 from steinscope.critics import Module
 from steinscope.critics.network import as_critic
 
-from helpers import network
+from helpers import generator, network
 
 
 def test_a_network_is_taken_as_a_critic():
     assert isinstance(as_critic(network(2)), Module)
     with pytest.raises(InputError, match="critic: expected a critic .*, got str"):
         as_critic("mlp")
+
+
+@pytest.mark.parametrize("dim, is_exact", [(2, True), (3, False)])
+def test_the_divergence_is_estimated_in_training_from_three_coordinates_on(dim, is_exact):
+    critic, x = Module(network(dim)).train(), torch.ones(5, dim)
+    first, second = (critic.value_and_divergence(x, generator(seed))[1] for seed in (1, 2))
+    assert torch.equal(first, second) == is_exact
+    critic.eval()
+    assert torch.equal(critic.value_and_divergence(x)[1], Module(network(dim), "exact").value_and_divergence(x)[1])
 
 
 def test_a_network_is_trained_and_not_solved():

@@ -20,6 +20,15 @@ def test_features_are_solved_in_closed_form():
         assert float(gradient.abs().max()) < 1e-8
 
 
+def test_moments_are_means_over_all_batches():
+    x = torch.randn(40, 2, dtype=torch.float64, generator=generator())
+    feature_map = RandomCosines(2, count=5).double()
+    moments = Features(feature_map).moments([(x[:10], -x[:10]), (x[10:], -x[10:])])
+    features, jacobian = feature_map.sum_jacobian(x)
+    torch.testing.assert_close(moments.gram, features.T @ features / 40)
+    torch.testing.assert_close(moments.cross, (-x.T @ features + jacobian) / 40)
+
+
 def test_the_linear_critic_recovers_a_linear_optimum():
     x = torch.randn(200_000, 2, dtype=torch.float64, generator=generator())
     score = -x @ torch.tensor([[0.5, 0.1], [0.1, 1.0]], dtype=torch.float64) + 0.3

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.maps.divergence import exact, hutchinson, value_and_exact
+from steinscope.maps.divergence import draw_probe, exact, hutchinson, value_and_exact
 
 from helpers import brute_force_divergence, generator, network
 
@@ -27,6 +27,16 @@ def test_hutchinson_is_unbiased(noise):
     draws = torch.stack([hutchinson(net, x, noise=noise, generator=source).detach() for _ in range(4000)])
     error = (draws.mean(0) - exact(net, x)).abs()
     assert (error < 4 * draws.std(0) / 4000**0.5).all()
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "rademacher"])
+def test_probes_have_mean_zero_and_identity_covariance(noise):
+    """100 000 directions: 5 standard errors of each mean and product."""
+    probes = draw_probe(torch.empty(100_000, 3), noise, generator(1)).double()
+    assert (probes.mean(0).abs() < 5 / 100_000**0.5).all()
+    products = probes.T @ probes / 100_000
+    assert ((products - torch.eye(3)).abs() < 5 * (2 / 100_000) ** 0.5).all()
+    assert noise == "gaussian" or (probes.abs() == 1).all()
 
 
 def test_probes_are_averaged():

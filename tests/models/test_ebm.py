@@ -58,7 +58,7 @@ def test_images_and_networks_of_your_own():
 
 
 def test_without_energy_it_is_the_gaussian():
-    ebm = EBM.perceptron(3, width=4, mean=torch.tensor([1.0, 2.0, 3.0]), std=torch.tensor([0.5, 1.0, 2.0]))
+    ebm = EBM.perceptron(3, width=4, mean=torch.tensor([1.0, 2.0, 3.0]), std=torch.tensor([0.5, 1.5, 2.0]))
     with torch.no_grad():
         ebm.net.layers[-1].weight.zero_()
         ebm.net.layers[-1].bias.zero_()

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -59,6 +60,13 @@ def test_a_batch_depends_on_the_seed_and_its_number_alone():
     for number, batch in wanted.items():
         assert torch.equal(make_batches(x, 10, seed=1).batch(number), batch) and len(batch) == 10
         assert not torch.equal(make_batches(x, 10, seed=2).batch(number), batch)
+
+
+def test_a_function_draws_other_points_for_each_batch():
+    batches = make_batches(lambda n, generator: torch.randn(n, 2, generator=generator), 10, seed=1)
+    drawn = [batches.batch(0), batches.batch(1), batches.look(10)]
+    assert all(not torch.equal(a, b) for a, b in itertools.combinations(drawn, 2))
+    assert torch.equal(batches.batch(0), drawn[0])
 
 
 @pytest.mark.parametrize("source", [gaussian_points(40), lambda n, generator: torch.randn(n, 2, generator=generator)])
