@@ -357,10 +357,10 @@ def _text(name: str) -> str:
 
 
 def _shares(fits: Sequence[FoldFit], total: float) -> tuple[CriticShare, ...]:
-    """Critic by critic over all folds. One that a fold left out has found nothing there."""
+    """Critic by critic over all folds."""
     shares = []
     for name in dict.fromkeys(name for fit in fits for name in fit.alone):
-        alone = np.concatenate([fit.alone.get(name, np.zeros(len(fit.values))) for fit in fits])
+        alone = np.concatenate([fit.alone[name] for fit in fits])
         part = sum(fit.parts.get(name, 0.0) for fit in fits)
         stderr = float(alone.std(ddof=1)) / math.sqrt(len(alone))
         shares.append(CriticShare(name, float(alone.mean()), stderr, part / total if total > 0 else 0.0))

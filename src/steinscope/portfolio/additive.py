@@ -220,23 +220,30 @@ class MarginalLearner(Learner):
         self.gram = torch.zeros(d, size, size, dtype=torch.float64, device=x.device)
         self.cross = torch.zeros(d, size, dtype=torch.float64, device=x.device)
 
-    def _functions(self, x: FlatPoints) -> tuple[Float[Tensor, "d n k"], Float[Tensor, "d n k"]]:
-        """The functions of each coordinate, and their derivatives."""
+    def _planes(self, x: FlatPoints) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each function of all coordinates, and its derivative, one after the other."""
         # Beyond all points that were seen the functions stay what they were at the last of them.
-        u = torch.clamp(x, self.lowest, self.highest).T
-        is_inside = (u == x.T).to(x.dtype)
-        steps = torch.sigmoid((u[:, :, None] - self.places.T[:, None]) * self.rate[:, None, None])
-        columns, slopes = [torch.ones_like(u), u], [torch.zeros_like(u), is_inside]
+        u = torch.clamp(x, self.lowest, self.highest)
+        is_inside = (u == x).to(x.dtype)
+        yield torch.ones_like(u), torch.zeros_like(u)
+        yield u, is_inside
         for frequency, (sine, cosine) in zip(AdditiveLearner.frequencies, _multiple_angles(u), strict=True):
-            columns += [sine, cosine]
-            slopes += [frequency * cosine * is_inside, -frequency * sine * is_inside]
-        step_slopes = steps * (1 - steps) * self.rate[:, None, None] * is_inside[:, :, None]
-        return torch.cat([torch.stack(columns, 2), steps], 2), torch.cat([torch.stack(slopes, 2), step_slopes], 2)
+            yield sine, frequency * cosine * is_inside
+            yield cosine, -frequency * sine * is_inside
+        for place in self.places:
+            step = torch.sigmoid((u - place) * self.rate)
+            yield step, (step - step.square()) * (self.rate * is_inside)
+
+    def _functions(self, x: FlatPoints) -> tuple[Float[Tensor, "k n d"], Float[Tensor, "k n d"]]:
+        """All functions, and their derivatives."""
+        functions, slopes = zip(*self._planes(x), strict=True)
+        return torch.stack(functions), torch.stack(slopes)
 
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
         functions, slopes = self._functions(x)
-        self.gram += functions.transpose(1, 2) @ functions
-        self.cross += (score.T[:, None] @ functions)[:, 0] + slopes.sum(1)
+        by_coordinate = functions.permute(2, 0, 1).contiguous()
+        self.gram += by_coordinate @ by_coordinate.transpose(1, 2)
+        self.cross += (by_coordinate @ score.T[:, :, None])[:, :, 0] + slopes.sum(1).T
         self.count += len(x)
 
     def refit(self) -> None:
@@ -251,19 +258,21 @@ class MarginalLearner(Learner):
         rotated = torch.linalg.vecdot(vectors, (self.cross / self.count)[:, :, None], dim=1) / (2 * l2)
         for ridge in ridges:
             solved = (vectors @ (rotated / (eigenvalues.clamp_min(0.0) + ridge))[:, :, None])[:, :, 0]
-            self.weights = solved.to(self.dtype)
+            self.weights = solved.T.to(self.dtype).contiguous()
             yield
 
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
-        f, slopes = ((part @ self.weights[:, :, None])[:, :, 0].T for part in self._functions(x))
+        f, slopes = torch.zeros_like(x), torch.zeros_like(x)
+        for weight, (function, slope) in zip(self.weights, self._planes(x), strict=True):
+            f, slopes = torch.addcmul(f, function, weight), torch.addcmul(slopes, slope, weight)
         return f, slopes
 
     def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
         functions, slopes = self._functions(x)
 
         def look() -> tuple[FlatPoints, PerPoint]:
-            f, derivatives = ((part @ self.weights[:, :, None])[:, :, 0] for part in (functions, slopes))
-            return f.T, derivatives.sum(0)
+            weights = self.weights[:, None]
+            return (functions * weights).sum(0), (slopes * weights).sum((0, 2))
 
         return look
 
@@ -296,7 +305,8 @@ class RotatedLearner(MarginalLearner):
         return f @ self.axes, slopes @ self.axes.square()
 
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
-        return self.looking_at(x)()
+        f, slopes = super().field(x @ self.axes.T)
+        return f @ self.axes, slopes.sum(1)
 
     def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
         turned = super().looking_at(x @ self.axes.T)

@@ -25,13 +25,13 @@ from steinscope.shapes import FlatPoints, PerPoint, Points
 __all__ = ["Member", "Stack", "batch_rows", "fit_member", "seen_by", "stack_weights"]
 
 _RIDGES = (100.0, 10.0, 1.0, 0.1, 0.01)
-_BATCH_NUMBERS = 2**20
+_BATCH_NUMBERS = 2**17
 # A critic must be better than one that is more strongly regularised by so many standard errors.
 _SURE = 1.0
 
 
 def batch_rows(dim: int) -> int:
-    """How many points are looked at at once: about a million numbers, and not more than 8192 points."""
+    """How many points are looked at at once: so many that what critics make of them stays near the processor."""
     return max(256, min(8192, _BATCH_NUMBERS // dim))
 
 
@@ -171,6 +171,8 @@ def _solve(products: Tensor, means: Tensor, l2: float, ridge: float) -> Tensor:
     while len(left):
         weights = torch.linalg.solve(regular[left][:, left], target[left])
         if float(weights.min()) >= 0:
+            # What hardly counts is left out, because looking at points takes time.
+            weights = torch.where(weights < 1e-3 * weights.max(), 0.0, weights)
             return lengths * torch.zeros_like(means).index_copy_(0, left, weights)
         left = left[torch.arange(len(left)) != int(weights.argmin())]
     return torch.zeros_like(means)

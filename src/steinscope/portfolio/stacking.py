@@ -22,7 +22,9 @@ from steinscope.settings import FitSettings
 __all__ = ["FoldFit", "fit_fold"]
 
 # More training points than these hardly change a critic in closed form, or a network of this size.
-_MOST_TRAINING = 100_000
+_MOST_TRAINING = 50_000
+# What each critic finds alone is an addition to the estimate: so many points of a fold are enough for it.
+_ALONE_POINTS = 20_000
 _FEW_POINTS = 2000
 _TURNS = 4
 
@@ -36,7 +38,7 @@ class FoldFit:
         weights: Their weights.
         values: The value 2(s - λ‖f‖²) of each held-out point.
         steins: Its Stein value.
-        alone: The values that each critic would have alone, by name.
+        alone: The values that each critic would have alone, by name, of the first held-out points.
         parts: What each critic adds to the sum of the Stein values, by name.
         history: How the first trained critic was fitted.
     """
@@ -158,7 +160,7 @@ def _look(
     groups = {name: [member for member in everyone if member.group == name] for name in _names(everyone)}
     own = {name: [float(w) for w in stack_weights(group, l2)] for name, group in groups.items()}
     in_stack = {id(member.learner): weight for member, weight in zip(members, weights.tolist(), strict=True)}
-    values, steins = [], []
+    values, steins, count = [], [], 0
     alone: dict[str, list[Tensor]] = {name: [] for name in groups}
     parts = dict.fromkeys(groups, 0.0)
     for x, score in test.batches(batch_rows(test.dim)):
@@ -166,17 +168,21 @@ def _look(
         for name, group in groups.items():
             field_alone, stein_alone = torch.zeros_like(x), torch.zeros_like(stein)
             for member, own_weight in zip(group, own[name], strict=True):
+                weight = in_stack.get(id(member.learner), 0.0)
+                if weight == 0.0 and (own_weight == 0.0 or count >= _ALONE_POINTS):
+                    continue
                 f, divergence = member.learner.value_and_divergence(x)
                 seen = (torch.linalg.vecdot(score, f) + divergence).double()
                 field_alone += own_weight * f
                 stein_alone += own_weight * seen
-                if weight := in_stack.get(id(member.learner), 0.0):
-                    total += weight * f
-                    stein += weight * seen
-                    parts[name] += weight * float(seen.sum())
-            alone[name].append(_pointwise(stein_alone, field_alone, l2))
+                total += weight * f
+                stein += weight * seen
+                parts[name] += weight * float(seen.sum())
+            if count < _ALONE_POINTS:
+                alone[name].append(_pointwise(stein_alone, field_alone, l2))
         values.append(_pointwise(stein, total, l2))
         steins.append(stein)
+        count += len(x)
     return FoldFit(
         learners=[member.learner for member in members],
         weights=weights.tolist(),
