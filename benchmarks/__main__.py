@@ -6,7 +6,7 @@ from importlib import import_module
 from benchmarks.records import DIRECTORY, machine_facts, write_record
 from benchmarks.timing import table_text
 
-NAMES = ("critic", "gof", "training")
+NAMES = ("critic", "estimate", "gof", "training")
 
 
 def main(names):
