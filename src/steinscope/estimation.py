@@ -42,13 +42,16 @@ class CriticShare:
         name: The critic.
         value: The discrepancy that it finds alone, on the held-out points.
         stderr: Its standard error.
-        share: Its share of the mean Stein value of the stack.
+        share: Its share of the mean Stein value of the stack; None where that is not clearly positive.
     """
 
     name: str
     value: float
     stderr: float
-    share: float
+    share: float | None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.3g}" + ("" if self.share is None else f" ({self.share:.0%})")
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ class Estimate:
         return plot_estimate(self, axes)
 
     def __str__(self) -> str:
-        found = ", ".join(f"{critic.name} {critic.value:.3g} ({critic.share:.0%})" for critic in self.critics)
+        found = ", ".join(str(critic) for critic in self.critics)
         lines = [
             f"Learned Stein discrepancy   {self.value:.4g} ± {self.stderr:.2g}   (λ = {self.l2:g}, {self.metric} "
             "coordinates)",
@@ -323,8 +326,8 @@ def _summary(
     if not np.isfinite(values).all():
         raise InputError("x", "the values of some points are not finite; their scores or coordinates are too large")
     held_out = [test for _, _, test in parts]
-    shares = _shares(fits, float(steins.sum()))
     value, stderr = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n)
+    shares = _shares(fits, float(steins.sum()) if value >= 2 * stderr else None)
     notes = []
     if value < 2 * stderr:
         looked = "; ".join(f"{_text(critic.name)} ({critic.name})" for critic in shares)
@@ -356,14 +359,14 @@ def _text(name: str) -> str:
     return CRITICS[name].text if name in CRITICS else "a critic of your own"
 
 
-def _shares(fits: Sequence[FoldFit], total: float) -> tuple[CriticShare, ...]:
+def _shares(fits: Sequence[FoldFit], total: float | None) -> tuple[CriticShare, ...]:
     """Critic by critic over all folds."""
     shares = []
     for name in dict.fromkeys(name for fit in fits for name in fit.alone):
         alone = np.concatenate([fit.alone[name] for fit in fits])
         part = sum(fit.parts.get(name, 0.0) for fit in fits)
         stderr = float(alone.std(ddof=1)) / math.sqrt(len(alone))
-        shares.append(CriticShare(name, float(alone.mean()), stderr, part / total if total > 0 else 0.0))
+        shares.append(CriticShare(name, float(alone.mean()), stderr, None if total is None else part / total))
     return tuple(shares)
 
 

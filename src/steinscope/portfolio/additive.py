@@ -23,7 +23,7 @@ _QUANTILE_ROWS = 5000
 
 
 class AdditiveLearner(Learner):
-    r"""The additive critic of a test: each output coordinate is a sum of few functions of single coordinates.
+    r"""The additive critic: each output coordinate is a sum of few functions of single coordinates.
 
     $f = W \varphi(x)$ with $\varphi$ each standardised coordinate and its sines and cosines at a few frequencies. Each
     entry of W is estimated on its own, as the average of $s_i \varphi_{jm} + [i = j] \varphi_{jm}'$ divided by its

@@ -53,7 +53,7 @@ class _WithKernel(Learner):
 
 
 class KernelLearner(_WithKernel):
-    """The Stein witness of the points seen, the first few thousand of them.
+    """The kernel critic: in a test the Stein witness of the points seen, the first few thousand of them.
 
     Arguments:
         factor: The width of the kernel, in median distances.
