@@ -44,6 +44,7 @@ def test_known_gaussians_are_ranked_and_measured():
         assert abs(value - truth[name]) < 0.1 * truth[name] + 4 * stderr
 
 
+@pytest.mark.slow
 def test_paired_intervals_cover_what_the_same_critics_show_on_a_large_sample():
     """200 repetitions: with true coverage .95 the count is within 180 and 198 with probability above .998."""
     large = points(100_000, seed=99)
@@ -62,6 +63,7 @@ def test_paired_intervals_cover_what_the_same_critics_show_on_a_large_sample():
     assert 180 <= covered <= 198
 
 
+@pytest.mark.slow
 def test_models_that_are_equally_good_do_not_look_certain():
     """Means that are off by .3 in one coordinate or another are equally wrong. If more than 95% has probability .05, it
     is seen in 8 or more of 60 rankings with probability .01. Three models are no more certain than two."""

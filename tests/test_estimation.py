@@ -55,6 +55,7 @@ def test_structure_is_found_without_a_network(name):
     assert estimate.value < 1.05 * truth + 2 * estimate.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 0.5])
 @pytest.mark.parametrize("critics", [("linear", "kernel"), ("linear", MLP(3, width=16))])
 def test_the_value_is_a_lower_bound_in_expectation(critics, shift):
@@ -75,6 +76,7 @@ def test_the_value_is_a_lower_bound_in_expectation(critics, shift):
         assert excess.mean() > -0.4 * 3 * shift**2
 
 
+@pytest.mark.slow
 def test_little_is_found_where_the_model_is_right():
     """Three standard errors above zero are exceeded with probability .00135 at most, so in 2 of 40 nulls at most but
     for one time in ten thousand."""
@@ -197,6 +199,7 @@ def test_the_parts_of_the_split():
     assert (estimate.n_train, estimate.n_validation, estimate.n_test) == (600, 200, 1000)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_in_any_number_of_processes():
     x = sample(gaussian(2), 600)
     model = Gaussian(torch.zeros(2))

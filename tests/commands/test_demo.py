@@ -3,6 +3,7 @@
 import pytest
 
 
+@pytest.mark.slow
 def test_the_demo_ranks_and_tests_models_and_writes_what_it_names(command, tmp_path):
     done = command("demo", "--out", tmp_path, "--points", 1500, "--steps", 40)
     assert done.code == 0 and done.err == ""

@@ -24,8 +24,8 @@ def test_shapes_are_what_their_names_say():
     assert ((x.floor().sum(1) % 2) == (x.floor().sum(1) % 2)[0]).all()
     radius = draw_toy("rings", 4000).norm(dim=1) / 0.75
     assert (radius - radius.round()).abs().mean() < 0.12
-    # A quarter of the points lies on each of four circles, whose radii are known within 5 standard errors. Noise of 0.08
-    # along the circle makes them larger by 0.08² / 2 r.
+    # A quarter of the points lies on each of four circles, whose radii are known within 5 standard errors.
+    # Noise of 0.08 along the circle makes them larger by 0.08² / 2 r.
     for number in range(1, 5):
         ring = 0.75 * radius[radius.round() == number]
         assert 0.2 < len(ring) / 4000 < 0.3
