@@ -327,9 +327,9 @@ def _summary(
         raise InputError("x", "the values of some points are not finite; their scores or coordinates are too large")
     held_out = [test for _, _, test in parts]
     value, stderr = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n)
-    shares = _shares(fits, float(steins.sum()) if value >= 2 * stderr else None)
+    shares = _shares(fits, float(steins.sum()) if value > 2 * stderr else None)
     notes = []
-    if value < 2 * stderr:
+    if value <= 2 * stderr:
         looked = "; ".join(f"{_text(critic.name)} ({critic.name})" for critic in shares)
         notes.append(f"little or nothing was found; looked for {looked}")
     return Estimate(

@@ -87,9 +87,7 @@ def fit_fold(
                 solved.append(fit_member(critic_name(critic), make, parts, l2))
     members = [member for member in solved if member.has_found(l2)]
     weights = stack_weights(members, l2)
-    if not weights.any() and (guesses := [member for member in solved if member.f.any()]):
-        # Where nothing was found, the best guess is still a critic, whose value on held-out points has an error.
-        members, weights = [max(guesses, key=lambda member: member.quality(l2))], torch.ones(1, dtype=torch.float64)
+    members, weights = _or_best_guess(members, weights, solved, l2)
     history, everyone, n = None, list(solved), len(validation)
     for name, learner in to_train:
         left_over = _left_over(training, members, weights, l2, slice(n, None) if len(parts) > 1 else None)
@@ -103,7 +101,18 @@ def fit_fold(
         if _gain(learner, watched, l2) > 0:
             members.append(member)
             weights = stack_weights(members, l2)
+    members, weights = _or_best_guess(members, weights, everyone, l2)
     return _look(test, members, weights, everyone, l2, history)
+
+
+def _or_best_guess(
+    members: list[Member], weights: Tensor, everyone: Sequence[Member], l2: float
+) -> tuple[list[Member], Tensor]:
+    """The stack; where nothing was found, the best guess, which is still a critic, whose value has an error."""
+    guesses = [member for member in everyone if member.f.any()]
+    if weights.any() or not guesses:
+        return members, weights
+    return [max(guesses, key=lambda member: member.quality(l2))], torch.ones(1, dtype=torch.float64)
 
 
 def _nth_learner(critic: CriticChoice, context: Context, number: int) -> Learner:
