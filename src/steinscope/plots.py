@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from steinscope.comparison import Ranking
-    from steinscope.critics.fitting import History
     from steinscope.estimation import Estimate
     from steinscope.explanation import Explanation
     from steinscope.results import TestResult
@@ -28,7 +27,6 @@ __all__ = [
     "new_figure",
     "plot_estimate",
     "plot_explanation",
-    "plot_history",
     "plot_normal_quantiles",
     "plot_ranking",
     "plot_test",
@@ -50,20 +48,6 @@ def new_figure(rows: int = 1, columns: int = 1, width: float = 4.0, height: floa
     for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def plot_history(history: History, ax: Axes, truth: float | None = None) -> None:
-    """Mean and standard deviation of the Stein values against steps, and the step that was selected."""
-    for name in ("train", "validation"):
-        mean, std = getattr(history, f"{name}_mean"), getattr(history, f"{name}_std")
-        if np.isfinite(mean).any():
-            ax.plot(history.step, mean, color=COLOURS[name], label=name)
-            ax.fill_between(history.step, mean - std, mean + std, color=COLOURS[name], alpha=0.2, linewidth=0)
-    if truth is not None:
-        ax.axhline(truth, color=COLOURS["truth"], linestyle="--", linewidth=1, label="true discrepancy")
-    ax.axvline(history.selected, color=COLOURS["selected"], linewidth=1, label="selected")
-    ax.set(xlabel="step", ylabel="Stein value, mean ± std")
-    ax.legend(frameon=False, fontsize=8)
 
 
 def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:

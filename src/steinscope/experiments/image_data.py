@@ -36,7 +36,6 @@ SETTINGS: dict[str, Any] = {
     "shrinkage": 1.0,
     "lr_decay": True,
     "samples": 64,
-    "critic_width": 300,
     "judge_steps": 620,
 }
 SMOKE_SETTINGS: dict[str, Any] = {
@@ -48,7 +47,6 @@ SMOKE_SETTINGS: dict[str, Any] = {
     "width": 16,
     "batch_size": 32,
     "samples": 9,
-    "critic_width": 8,
     "judge_steps": 10,
 }
 
