@@ -276,7 +276,7 @@ def _variances_of_differences(covariance: np.ndarray) -> np.ndarray:
 
 
 def _normal_draws(covariance: np.ndarray, count: int = 20_000) -> np.ndarray:
-    """Draws of models' errors. Their number is odd to no model, and they are the same for the same covariance."""
+    """Draws of the errors of all models together. They are the same each time, so that a ranking is, too."""
     eigenvalues, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return np.random.default_rng(0).standard_normal((count, len(covariance))) @ root.T

@@ -74,7 +74,7 @@ def seen_by(learner: Learner, points: ScoredPoints) -> tuple[FlatPoints, PerPoin
 def fit_member(
     group: str, make: Callable[[], Learner], parts: Sequence[tuple[ScoredPoints, ScoredPoints]], l2: float
 ) -> Member:
-    """Fit a critic, with as much regularisation as points like that it has not seen.
+    """Fit a critic. Points that it has not seen choose how strongly it is regularised.
 
     Arguments:
         group: The critic's name.
