@@ -26,6 +26,7 @@ __all__ = ["Member", "Stack", "batch_rows", "fit_member", "seen_by", "stack_weig
 
 _RIDGES = (100.0, 10.0, 1.0, 0.1, 0.01)
 _BATCH_NUMBERS = 2**17
+_BEGIN_ROWS = 8192
 # A critic must be better than one that is more strongly regularised by so many standard errors.
 _SURE = 1.0
 
@@ -114,12 +115,11 @@ def fit_member(
 
 
 def _taught(learner: Learner, sources: Sequence[ScoredPoints]) -> Learner:
-    """A learner that has seen points."""
-    batches = (batch for points in sources for batch in points.batches(batch_rows(points.dim)))
-    for number, (x, score) in enumerate(batches):
-        if number == 0:
-            learner.begin(x, score)
-        learner.observe(x, score)
+    """A learner that has seen points. Scales and directions come from more of them than one batch holds."""
+    learner.begin(*sources[0].take(slice(_BEGIN_ROWS)))
+    for points in sources:
+        for x, score in points.batches(batch_rows(points.dim)):
+            learner.observe(x, score)
     return learner
 
 
