@@ -70,7 +70,7 @@ def draw():
             130,
             590,
             750,
-            "errors, shapes, support, metric, registries, settings, maps",
+            "errors, shapes, frames, support, metric, registries, settings, maps",
             "what everything above may use",
         ),
         text(10, 553, "x, model", "label start"),

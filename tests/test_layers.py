@@ -12,7 +12,7 @@ SOURCE = ROOT / "src" / "steinscope"
 
 # From bottom to top: each imports only from those before it.
 LAYERS = (
-    "errors shapes support metric registries settings densities stein maps points models critics samplers objectives "
+    "errors shapes frames support metric registries settings densities stein maps points models critics samplers objectives "
     "results explanation portfolio gof kernels estimation comparison data training plots report experiments commands "
     "cli __main__ __init__"
 ).split()

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from steinscope.critics.fitting import DEFAULT_FIT
 from steinscope.densities import as_density
 from steinscope.errors import InputError, NonFiniteError
 from steinscope.estimation import Estimate, EstimatePlan, EstimateSettings, plan_estimate
+from steinscope.frames import coordinate_names
 from steinscope.metric import Metric, MetricName
-from steinscope.points import ScoredPoints, check_rows, rows_device, rows_dtype, score_rows
+from steinscope.points import ScoredPoints, check_rows, is_scores, rows_device, rows_dtype, score_rows
 from steinscope.portfolio.choice import Critics
 from steinscope.settings import FitSettings
 from steinscope.support.checks import check_level, check_seed
@@ -183,6 +183,7 @@ def compare(
     split: Sequence[float] = (0.6, 0.2, 0.2),
     settings: FitSettings = DEFAULT_FIT,
     jobs: int | None = None,
+    names: Sequence[str] | None = None,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -196,7 +197,7 @@ def compare(
 
     Arguments:
         models: A model, or an array of scores at x, for each name.
-        x: The points, an array (n, ...) or a memmap.
+        x: The points, an array (n, ...), a data frame or a memmap.
         critics: As in `discrepancy`. `"model"`, a model's own features, is not part of `"auto"` here: it would look
             more closely at models that have features.
         l2: The penalty λ. Discrepancies with different λ are not comparable.
@@ -206,6 +207,7 @@ def compare(
         settings: As in `discrepancy`.
         jobs: How many models and folds are worked on at once, each with one thread; by default one after the other,
             with all threads. The numbers do not depend on how many.
+        names: What the coordinates are called; by default the columns of x where it is a data frame.
         seed: A whole number: the split, the first weights, batches and probes of every critic.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -227,13 +229,14 @@ def compare(
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
     _check_models(models, rows.shape)
+    labels = coordinate_names(x, names, int(np.prod(rows.shape[1:], dtype=np.int64)))
     failures: dict[str, str] = {}
     plans: dict[str, EstimatePlan] = {}
     shared: Metric | None = None
     for number, (name, model) in enumerate(models.items(), start=1):
         try:
             scores = score_rows(model, rows, dtype=dtype, device=place, name=name)
-            points = ScoredPoints(rows, scores, dtype, place)
+            points = ScoredPoints(rows, scores, dtype, place, names=labels)
             title = f"{name} ({number}/{len(models)})"
             plans[name] = plan_estimate(
                 points, model, how, seed=seed, purpose="ranking", metric=shared, progress=progress, title=title
@@ -291,8 +294,8 @@ def _check_models(models: Any, shape: tuple[int, ...]) -> None:
     for name, model in models.items():
         if not isinstance(name, str):
             raise InputError("models", f"expected names that are strings, got {name!r}")
-        if isinstance(model, Tensor | np.ndarray | list | tuple):
-            came = tuple(model.shape) if isinstance(model, Tensor | np.ndarray) else np.shape(model)
+        if is_scores(model):
+            came = np.shape(model)
             if came != tuple(shape):
                 raise InputError(
                     f"models[{name!r}]", f"an array of scores must have the shape of x, {tuple(shape)}, got {came}"

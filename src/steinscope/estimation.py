@@ -152,6 +152,7 @@ def discrepancy(
     split: Sequence[float] = (0.6, 0.2, 0.2),
     settings: FitSettings = DEFAULT_FIT,
     jobs: int | None = None,
+    names: Sequence[str] | None = None,
     seed: Seed = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -163,7 +164,7 @@ def discrepancy(
     out. What a network then finds beyond them joins the stack. The model's score is computed once at each point.
 
     Arguments:
-        x: The points, an array (n, ...) or a memmap.
+        x: The points, an array (n, ...), a data frame or a memmap.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
             names in `steinscope.registries.CRITICS` (`"linear"`, `"additive"`, `"kernel"`, `"mlp"`, and `"model"` where
@@ -179,6 +180,7 @@ def discrepancy(
         settings: Steps, batches and learning rate of critics that are trained; see `FitSettings`.
         jobs: How many folds are worked on at once, each with one thread; by default one after the other, with all
             threads. The numbers do not depend on how many.
+        names: What the coordinates are called; by default the columns of x where it is a data frame.
         seed: A whole number or a torch generator: the split, the first weights, batches and probes.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -192,7 +194,7 @@ def discrepancy(
         True
     """
     how = EstimateSettings(critics, l2, metric, folds, split, settings)
-    points = make_points(x, model, dtype=dtype, device=device)
+    points = make_points(x, model, names=names, dtype=dtype, device=device)
     plan = plan_estimate(points, model, how, seed=seed, progress=progress)
     return plan.finish(run_jobs(plan.tasks, jobs))
 

@@ -8,9 +8,10 @@ against the model.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from steinscope.critics.base import Critic
 from steinscope.errors import InputError
+from steinscope.frames import Names, coordinate_label
 from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
 from steinscope.support.checks import check_count, check_level
@@ -72,6 +74,7 @@ class Explanation:
         sample: Some of the points, for a look at them.
         critic_at: The critic as a function from points (n, d) to vectors; that of a prequential test is made from all
             points.
+        names: What the coordinates are called, if anybody has named them.
     """
 
     critic: str
@@ -84,6 +87,11 @@ class Explanation:
     worst: tuple[WorstPoint, ...] = field(repr=False)
     sample: np.ndarray = field(repr=False)
     critic_at: Callable[[np.ndarray], np.ndarray] = field(repr=False, compare=False)
+    names: Names = field(default=None, repr=False)
+
+    def label(self, coordinate: SupportsIndex) -> str:
+        """What a coordinate is called: by its name, otherwise `x[3]`."""
+        return coordinate_label(self.names, operator.index(coordinate))
 
     @property
     def order(self) -> np.ndarray:
@@ -101,6 +109,7 @@ class Explanation:
             "critic": self.critic,
             "quantity": self.quantity,
             "total": self.total,
+            "names": None if self.names is None else list(self.names),
             "coordinates": self.coordinates.tolist(),
             "stderr": self.stderr.tolist(),
             "worst": [
@@ -116,20 +125,22 @@ class Explanation:
         return plot_explanation(self, ax)
 
     def __str__(self) -> str:
+        width = max(12, *(2 + len(self.label(i)) for i in self.order[:5]))
         lines = [
             f"Contributions to the {self.quantity} {self.total:.4g} of the critic {self.critic}, "
             f"{len(self.points)} points",
             "",
-            f"{'coordinate':<12}{'contribution':>12}  95% interval",
+            f"{'coordinate':<{width}}{'contribution':>12}  95% interval",
         ]
         intervals = self.intervals()
         for i in self.order[:5]:
             low, high = intervals[i]
-            lines.append(f"{f'x[{i}]':<12}{self.coordinates[i]:>12.4g}  {low:.4g} to {high:.4g}")
-        lines += ["", f"{'point':<12}{'contribution':>12}  mostly by"]
+            lines.append(f"{self.label(i):<{width}}{self.coordinates[i]:>12.4g}  {low:.4g} to {high:.4g}")
+        lines += ["", f"{'point':<{width}}{'contribution':>12}  mostly by"]
         for point in self.worst[:5]:
             i = int(point.coordinates.argmax())
-            lines.append(f"{f'row {point.index}':<12}{point.contribution:>12.4g}  x[{i}] = {point.x[i]:.4g}")
+            row = f"row {point.index}"
+            lines.append(f"{row:<{width}}{point.contribution:>12.4g}  {self.label(i)} = {point.x[i]:.4g}")
         return "\n".join(lines)
 
 
@@ -137,11 +148,12 @@ class Tally:
     """Adds up contributions batch by batch. It keeps sums over points, one number for each point, and the worst points.
 
     Arguments:
-        dim: The number of coordinates.
+        points: The points, for the number of their coordinates and what these are called.
         worst: How many of the worst points to keep.
     """
 
-    def __init__(self, dim: int, worst: int) -> None:
+    def __init__(self, points: ScoredPoints, worst: int) -> None:
+        dim, self.names = points.dim, points.names
         self.count_worst = check_count("worst", worst, 0)
         self.sums, self.squares = np.zeros(dim), np.zeros(dim)
         self.values: list[np.ndarray] = []
@@ -227,6 +239,7 @@ class Tally:
             ),
             np.concatenate(self.sample)[:_SAMPLE_ROWS],
             as_function,
+            self.names,
         )
 
 
@@ -248,7 +261,7 @@ def explain_held_out(
         quantity: What the total is.
         measure: For a discrepancy, the mean of 2(s - λ‖f‖²), the penalty λ and the metric; for a z-score None.
     """
-    tally = Tally(points.dim, worst)
+    tally = Tally(points, worst)
     penalty, weight = (None, 1.0) if measure is None else (_penalty(*measure), 2.0)
     for index, part_critic in parts:
         for rows, x, score in _flat_batches(points, index):

@@ -111,7 +111,8 @@ def plot_explanation(explanation: Explanation, ax: Any = None, most: int = 20) -
     )
     ax.axvline(0.0, color=COLOURS["truth"], linewidth=1)
     ax.set(xlabel=f"contribution to the {explanation.quantity} {explanation.total:.3g} of {explanation.critic}")
-    ax.set_yticks(position, [f"x[{i}]" for i in order])
+    # A name is text: a dollar sign in it must not start mathematics.
+    ax.set_yticks(position, [explanation.label(i).replace("$", r"\$") for i in order])
     ax.set_ylim(len(order) - 0.5, -0.5)
     return figure
 

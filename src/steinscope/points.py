@@ -17,12 +17,14 @@ from torch import Tensor
 
 from steinscope.densities import as_density, call_model, placement
 from steinscope.errors import InputError
+from steinscope.frames import Names, coordinate_names, frame_numbers, is_frame
 from steinscope.metric import Metric
 
 __all__ = [
     "Rows",
     "ScoredPoints",
     "check_rows",
+    "is_scores",
     "joined",
     "make_points",
     "pair_points",
@@ -48,7 +50,7 @@ def check_rows(
     """`value` as rows of finite numbers, or an `InputError` that names it.
 
     Arguments:
-        value: A tensor, a NumPy array or memmap, or nested lists; the first axis is the sample.
+        value: A tensor, a NumPy array or memmap, a data frame, or nested lists; the first axis is the sample.
         name: What the user calls it.
         dtype: The floating type to compute in; by default that of `value`, float32 where it has none or a narrower one.
         device: Where to compute; by default where `value` is.
@@ -59,7 +61,9 @@ def check_rows(
         rows = value
     else:
         try:
-            array = np.asarray(value)
+            array = frame_numbers(value, name) if is_frame(value) else np.asarray(value)
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(name, f"expected an array, got {type(value).__name__} ({error})") from None
         if array.dtype.kind not in "fiub":
@@ -137,6 +141,7 @@ class ScoredPoints:
         device: The device of the batches.
         index: Which rows are meant; all of them if it is None.
         metric: The coordinates that batches are in; those of x if it is None.
+        names: What the user calls the coordinates, if anything.
     """
 
     x: Rows
@@ -145,6 +150,7 @@ class ScoredPoints:
     device: torch.device
     index: Tensor | None = None
     metric: Metric | None = None
+    names: Names = None
 
     def __len__(self) -> int:
         return len(self.x) if self.index is None else len(self.index)
@@ -165,14 +171,14 @@ class ScoredPoints:
             index = self.index[index]
         if self.in_memory:
             x, score = (read_rows(rows, index) for rows in (self.x, self.score))
-            return ScoredPoints(x, score, self.dtype, self.device)
+            return ScoredPoints(x, score, self.dtype, self.device, names=self.names)
         return replace(self, index=index)
 
     def in_metric(self, metric: Metric) -> ScoredPoints:
         """The same points in other coordinates, as vectors. Those on the disk are changed when they are read."""
         if self.in_memory:
             x, score = self.take(slice(None))
-            return ScoredPoints(metric.points(x), metric.scores(score), self.dtype, self.device)
+            return ScoredPoints(metric.points(x), metric.scores(score), self.dtype, self.device, names=self.names)
         return replace(self, metric=metric)
 
     def take(self, index: slice | Tensor) -> tuple[Float[Tensor, "n *shape"], Float[Tensor, "n *shape"]]:
@@ -197,19 +203,27 @@ def joined(parts: Sequence[ScoredPoints]) -> ScoredPoints:
 
 
 def make_points(
-    x: Any, model: Any, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    x: Any,
+    model: Any,
+    *,
+    names: Sequence[str] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
 ) -> ScoredPoints:
     """Checked points with the model's scores, each computed once.
 
     Arguments:
-        x: The points, an array (n, ...) or a memmap.
+        x: The points, an array (n, ...), a data frame or a memmap.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        names: What the coordinates are called; by default the columns of x where it is a data frame.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
     """
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
-    return ScoredPoints(rows, score_rows(model, rows, dtype=dtype, device=place), dtype, place)
+    scores = score_rows(model, rows, dtype=dtype, device=place)
+    points = ScoredPoints(rows, scores, dtype, place)
+    return replace(points, names=coordinate_names(x, names, points.dim))
 
 
 def pair_points(
@@ -231,6 +245,11 @@ def pair_points(
     return ScoredPoints(rows, scores, dtype, device)
 
 
+def is_scores(model: Any) -> bool:
+    """Whether a model was given by an array or a data frame of its scores."""
+    return isinstance(model, Tensor | np.ndarray | list | tuple) or is_frame(model)
+
+
 def score_rows(
     model: Any, x: Rows, *, dtype: torch.dtype, device: torch.device, batch_size: int | None = None, name: str = "model"
 ) -> Rows:
@@ -247,7 +266,7 @@ def score_rows(
     Returns:
         Scores of the shape of x: a tensor, or a memmap on a temporary file where x is a memmap.
     """
-    if isinstance(model, Tensor | np.ndarray | list | tuple):
+    if is_scores(model):
         scores = check_rows(model, f"{name} (array of scores)", dtype=dtype, device=device)
         if scores.shape != x.shape:
             raise InputError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from steinscope.errors import InputError
+from steinscope.frames import Names, coordinate_label
 
 if TYPE_CHECKING:
     from steinscope.explanation import Explanation
@@ -25,6 +26,7 @@ class Finding:
         input: The coordinate of which a function was taken.
         function: Which function of the standardised coordinate u.
         z: How many standard errors the average lies from zero, over all points.
+        names: What the two coordinates are called, if anybody has named them.
     """
 
     critic: str
@@ -32,17 +34,23 @@ class Finding:
     input: int
     function: str
     z: float
+    names: tuple[str, str] | None = None
+
+    def named(self, names: Names) -> Finding:
+        """The same finding, with the coordinates called by these names."""
+        return self if names is None else replace(self, names=(names[self.output], names[self.input]))
 
     def __str__(self) -> str:
+        output, input = self.names or (coordinate_label(None, self.output), coordinate_label(None, self.input))
         if self.function == "u" and self.output == self.input:
-            what = f"x[{self.output}] spreads {'less' if self.z > 0 else 'more'} than the model says"
+            what = f"{output} spreads {'less' if self.z > 0 else 'more'} than the model says"
         elif self.function == "u":
             more = "less" if self.z > 0 else "more"
-            what = f"x[{self.output}] and x[{self.input}] are {more} positively related than the model says"
+            what = f"{output} and {input} are {more} positively related than the model says"
         elif self.output == self.input:
-            what = f"the marginal of x[{self.output}] has another shape than the model says"
+            what = f"the marginal of {output} has another shape than the model says"
         else:
-            what = f"x[{self.output}] depends on x[{self.input}] in another way than the model says"
+            what = f"{output} depends on {input} in another way than the model says"
         return f"{what} ({self.function}, z = {self.z:.1f})"
 
 

@@ -1,6 +1,7 @@
 """`steinscope test`."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,3 +127,10 @@ def test_quiet_is_quiet_on_a_terminal(arrays, command, monkeypatch, short_split)
 def test_bad_input_is_one_line(arrays, command, arguments, message):
     np.save("short.npy", -arrays[1:])
     assert_one_line(command(*arguments.split()), message)
+
+
+def test_the_header_of_a_file_names_the_coordinates(arrays, command):
+    np.savetxt("x.csv", arrays, delimiter=",", header="age,height,income", comments="")
+    done = command("test", "x.csv", "--score", "scores.npy", "--explain", "--report", "report.html")
+    for text in (done.out, Path("report.html").read_text()):
+        assert "height and income are more positively related" in text and "x[" not in text

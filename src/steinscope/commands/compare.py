@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from steinscope.commands.inputs import Flag, SeedOption, load_model, named, read_points, read_scores
 from steinscope.commands.options import given_options, optional
 from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
+from steinscope.data.tables import column_names
 from steinscope.errors import InputError
 from steinscope.registries import CRITICS
 from steinscope.settings import FitSettings
@@ -109,6 +110,7 @@ def compare(
         l2=l2,
         settings=settings,
         jobs=jobs,
+        names=column_names(x),
         seed=seed,
         progress=not quiet,
     )

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from steinscope.commands.inputs import Flag, SeedOption, load_model, read_points, read_scores
 from steinscope.commands.outputs import check_output, json_text, write_output
+from steinscope.data.tables import column_names
 from steinscope.errors import InputError
 from steinscope.registries import CRITICS, KERNEL_TESTS
 
@@ -59,7 +60,7 @@ def test(
     ----------
     x
         The points: a .npy, .npz, .csv or .parquet file, one point in each row. FILE.npz:NAME is one array
-        of an .npz file with several.
+        of an .npz file with several. Names of columns are used in what is printed.
     score
         A file with the model's score at each point, of the same shape.
     model
@@ -105,7 +106,7 @@ def test(
         check_rows(target, "score")
     else:
         target = load_model(str(model), points)
-    options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats}
+    options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats, "names": column_names(x)}
     result = _run_test(points, target, method, alpha=alpha, seed=seed, progress=not quiet, **options)
     explanation = result.explain() if method == LEARNED and (explain or report is not None) else None
     if report is not None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from steinscope.errors import InputError
 
-__all__ = ["SUFFIXES", "read_table"]
+__all__ = ["SUFFIXES", "column_names", "read_table"]
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 # Larger .npy files stay on the disk, and their rows are read when they are needed.
@@ -62,6 +62,28 @@ def read_table(source: str | Path, name: str) -> np.ndarray:
     if array.ndim == 0:
         raise InputError(name, f"{path} holds a single number, expected rows of points")
     return array if isinstance(array, np.memmap) else _plain(array)
+
+
+def column_names(source: str | Path) -> tuple[str, ...] | None:
+    """The names of the columns of a file that `read_table` has read; None where it has none.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "points.csv"
+        >>> _ = path.write_text("age,income\\n1,2\\n3,4\\n")
+        >>> column_names(path)
+        ('age', 'income')
+    """
+    path = _split_member(str(source))[0]
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        first, _ = _first_row(path)
+        return tuple(cell.strip() for cell in first) if _is_header(first) else None
+    if suffix == ".parquet":
+        import pyarrow.parquet
+
+        return tuple(pyarrow.parquet.read_schema(path).names)
+    return None
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
@@ -115,14 +137,10 @@ def _read_npz(path: Path, member: str | None, name: str) -> np.ndarray:
 def _read_csv(path: Path, name: str) -> np.ndarray:
     """Numbers, with or without a line of names above them, separated by commas, semicolons or tabs."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            line = file.readline()
+        first, delimiter = _first_row(path)
     except UnicodeDecodeError:
         raise InputError(name, f"{path} is not a text file in UTF-8") from None
-    delimiter = next((mark for mark in (",", ";", "\t") if mark in line), ",")
-    first = next(csv.reader([line], delimiter=delimiter), [])
-    # A line with some numbers is no line of names: one with a missing value must not be passed over.
-    has_header = bool(first) and not any(map(_is_number, first))
+    has_header = _is_header(first)
     if has_header and len(first) > 1 and not first[0].strip():
         raise InputError(
             name,
@@ -144,6 +162,19 @@ def _read_csv(path: Path, name: str) -> np.ndarray:
     if array.size == 0:
         raise InputError(name, f"{path} has a line of names and no numbers")
     return array
+
+
+def _first_row(path: Path) -> tuple[list[str], str]:
+    """The cells of the first line, and what separates them."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        line = file.readline()
+    delimiter = next((mark for mark in (",", ";", "\t") if mark in line), ",")
+    return next(csv.reader([line], delimiter=delimiter), []), delimiter
+
+
+def _is_header(cells: list[str]) -> bool:
+    """A line with some numbers is no line of names: one with a missing value must not be passed over."""
+    return bool(cells) and not any(map(_is_number, cells))
 
 
 def _csv_problem(path: Path, delimiter: str, has_header: bool, error: Exception) -> str:

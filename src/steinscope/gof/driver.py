@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ def gof_test(
     blocks: int = 10,
     alpha: float = 0.05,
     repeats: int = 1,
+    names: Sequence[str] | None = None,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -38,7 +40,7 @@ def gof_test(
     """Test the hypothesis that the points come from the model (Algorithm 2 of the paper, and a stronger scheme).
 
     Arguments:
-        x: The points, an array (n, ...) or a memmap; at least 100 of them.
+        x: The points, an array (n, ...), a data frame or a memmap; at least 100 of them.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
             MLP trained on 80% of the points, chosen on 10% and tested on 10%.
@@ -49,6 +51,8 @@ def gof_test(
         alpha: The level.
         repeats: Test in so many random orders. The p-value is twice the mean of theirs, which is valid whatever
             their dependence.
+        names: What the coordinates are called in findings and explanations; by default the columns of x where it is a
+            data frame.
         seed: A whole number: the order of the points and all that is random in the critics.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -62,7 +66,7 @@ def gof_test(
     """
     alpha, repeats, seed = check_level("alpha", alpha), check_count("repeats", repeats), check_seed("seed", seed)
     check_choice("scheme", scheme, ("prequential", "split"))
-    points = make_points(x, model, dtype=dtype, device=device)
+    points = make_points(x, model, names=names, dtype=dtype, device=device)
     if len(points) < LEAST_POINTS:
         raise InputError(
             "x",

@@ -71,7 +71,7 @@ def prequential_test(
         CriticResult(learner.name, float(z), upper_tail(z), sizes, block_z, block_weight)
         for learner, z, block_z, block_weight in zip(learners, found.z, found.block_z, found.block_weight, strict=True)
     )
-    findings = tuple(finding for learner in learners for finding in learner.findings())
+    findings = tuple(finding.named(points.names) for learner in learners for finding in learner.findings())
     return TestResult(
         soft_maximum(found.z),
         pvalue,
@@ -103,7 +103,7 @@ def _explain(
 
     What a coordinate contributes does not depend on its unit.
     """
-    learner, tally, metric = make_learner(critic, context), Tally(points.dim, worst), context.metric
+    learner, tally, metric = make_learner(critic, context), Tally(points, worst), context.metric
 
     changed = InputError("explain", "x or the model has changed since the test; test again")
 

@@ -150,7 +150,8 @@ def _coordinates(ranking: Ranking) -> Table | None:
             return None
         order = explanation.order[: len(_PLACES)]
         shown = [
-            f"x[{i}]: {number(float(explanation.coordinates[i]), 3)} ± {number(float(explanation.stderr[i]), 2)}"
+            f"{explanation.label(i)}: {number(float(explanation.coordinates[i]), 3)} "
+            f"± {number(float(explanation.stderr[i]), 2)}"
             for i in order
         ]
         rows.append([name, *shown])

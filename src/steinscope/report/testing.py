@@ -113,10 +113,10 @@ def _coordinate_chart(explanation: Explanation) -> Markup:
     order = explanation.order[:_CHART_COORDINATES]
     low, high = explanation.intervals()[order].T
     values = explanation.coordinates[order]
-    description = ", ".join(f"x[{i}] {number(float(explanation.coordinates[i]), 3)}" for i in order[:3])
+    description = ", ".join(f"{explanation.label(i)} {number(float(explanation.coordinates[i]), 3)}" for i in order[:3])
     return interval_chart(
         "Contributions of the coordinates, with 95% intervals",
-        [f"x[{i}]" for i in order],
+        [explanation.label(i) for i in order],
         values,
         low,
         high,
@@ -129,7 +129,7 @@ def _coordinates_table(explanation: Explanation) -> Table:
     intervals = explanation.intervals()
     rows = [
         [
-            Cell(f"x[{i}]", int(i)),
+            Cell(explanation.label(i), int(i)),
             Cell.of(float(explanation.coordinates[i])),
             Cell.of(float(explanation.stderr[i]), 2),
             Cell.of(float(intervals[i, 0])),
@@ -151,11 +151,12 @@ def _points_table(explanation: Explanation) -> Table:
         order = np.argsort(-point.coordinates, kind="stable")[:_POINT_COORDINATES]
         head = [Cell(str(point.index), point.index), Cell.of(point.contribution)]
         if dim <= _POINT_COORDINATES:
-            rows.append([*head, f"x[{order[0]}]", *(Cell.of(float(value), 3) for value in point.x)])
+            rows.append([*head, explanation.label(order[0]), *(Cell.of(float(value), 3) for value in point.x)])
         else:
-            rows.append([*head, *(f"x[{i}]\u00a0=\u00a0{number(float(point.x[i]), 3)}" for i in order[:3])])
+            values = [f"{explanation.label(i)}\u00a0=\u00a0{number(float(point.x[i]), 3)}" for i in order[:3]]
+            rows.append([*head, *values])
     if dim <= _POINT_COORDINATES:
-        names = [f"x[{i}]" for i in range(dim)]
+        names = [explanation.label(i) for i in range(dim)]
         return Table("Points that contribute most", ("Row", "Contribution", "Mostly by", *names), rows, frozenset({2}))
     columns = ("Row", "Contribution", "Mostly by", "then by", "then by")
     return Table("Points that contribute most", columns, rows, frozenset({2, 3, 4}))
@@ -170,7 +171,8 @@ def _field(explanation: Explanation) -> Any:
         x = np.linspace(low, high, 100)
         title = "Where the model should have more mass: up is to the right, down to the left"
         arrows = -explanation.critic_at(x[:, None])[:, 0]
-        return line_chart(title, x, arrows, "x[0]", "minus the critic", "A curve over the range of the points")
+        text = "A curve over the range of the points"
+        return line_chart(title, x, arrows, explanation.label(0), "minus the critic", text)
     first, second = sorted(int(i) for i in (explanation.order[:2] if dim > 2 else (0, 1)))
     plane = sample[:, [first, second]]
     low, high = np.quantile(plane, [0.01, 0.99], axis=0)
@@ -184,6 +186,5 @@ def _field(explanation: Explanation) -> Any:
     # f is proportional to the model's score minus the data's, so against it is where the data have more mass.
     arrows = -explanation.critic_at(places)[:, [first, second]]
     description = f"{len(grid)} arrows over {len(plane)} points"
-    return field_chart(
-        "Points, and the critic as arrows", plane, grid, arrows, (f"x[{first}]", f"x[{second}]"), description
-    )
+    axes = explanation.label(first), explanation.label(second)
+    return field_chart("Points, and the critic as arrows", plane, grid, arrows, axes, description)

@@ -1,0 +1,79 @@
+"""Data frames: their numbers, and the names of their columns.
+
+Anything with `columns` and `to_numpy()` counts as one, so that frames of pandas and Polars are taken and neither is
+needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from steinscope.errors import InputError
+
+__all__ = ["Names", "coordinate_label", "coordinate_names", "frame_numbers", "is_frame"]
+
+Names = tuple[str, ...] | None
+"""What the coordinates of points are called; None where nobody has named them."""
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a data frame."""
+    return hasattr(value, "columns") and callable(getattr(value, "to_numpy", None))
+
+
+def frame_numbers(frame: Any, name: str) -> np.ndarray:
+    """The numbers of a data frame, or an `InputError` that names the first column that has something else."""
+    array = np.asarray(frame.to_numpy())
+    if array.dtype.kind in "fiub":
+        return array
+    columns = []
+    for label, column in zip(frame.columns, array.T, strict=True):
+        try:
+            columns.append(column.astype(np.float64))
+        except (TypeError, ValueError):
+            raise InputError(
+                name, f"column {str(label)!r} holds {str(_first_other(column))!r}, expected numbers"
+            ) from None
+    return np.stack(columns, 1)
+
+
+def _first_other(column: np.ndarray) -> Any:
+    """The first entry that is no number."""
+    for value in column:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return column[0]
+
+
+def coordinate_names(x: Any, names: Any, dim: int) -> Names:
+    """The names that were given, or the columns of x where it is a data frame.
+
+    Arguments:
+        x: The points as the user holds them.
+        names: What the user calls the coordinates, if anything.
+        dim: How many coordinates a point has.
+    """
+    if names is None:
+        return tuple(map(str, x.columns)) if is_frame(x) else None
+    is_list = isinstance(names, Iterable) and not isinstance(names, str)
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise InputError("names", f"expected one string for each coordinate, got {names!r}")
+    labels = tuple(names)
+    if len(labels) != dim:
+        raise InputError("names", f"expected one for each of {dim} coordinates, got {len(labels)}")
+    return labels
+
+
+def coordinate_label(names: Names, coordinate: int) -> str:
+    """What a coordinate is called: by its name, otherwise `x[3]`.
+
+    Example:
+        >>> coordinate_label(("age", "income"), 1), coordinate_label(None, 1)
+        ('income', 'x[1]')
+    """
+    return f"x[{coordinate}]" if names is None else names[coordinate]
