@@ -27,7 +27,7 @@ from steinscope.report import report_ranking
 from steinscope.support.files import write_file
 from steinscope.training.driver import train
 
-__all__ = ["run_demo"]
+__all__ = ["fit_models", "make_ebm", "run_demo", "train_ebm"]
 
 # Four tests are made, so each has a level well below 5%.
 LEVEL = 0.01
@@ -54,11 +54,7 @@ def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[st
     known, held_out = x.split([round(_TRAIN_SHARE * points), points - round(_TRAIN_SHARE * points)])
     yield f"{points} points of two moons: {len(known)} to fit four models, {len(held_out)} to rank and test them."
     yield f"Training an energy-based model by the learned Stein discrepancy, {steps} steps ..."
-    models = {
-        "one Gaussian": Gaussian(known.mean(0), torch.cov(known.T)),
-        "two Gaussians": _two_gaussians(),
-        **_train_ebm(known, steps),
-    }
+    models = {**fit_models(known), **train_ebm(known, steps)}
     yield "Ranking the models and testing each of them on the held-out points ..."
     ranking = compare(models, held_out, seed=0)
     tests = {name: gof_test(held_out, models[name], alpha=LEVEL, seed=0) for name in ranking.names}
@@ -102,7 +98,17 @@ def _command() -> str:
     return os.path.relpath(installed)
 
 
-def _train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
+def fit_models(x: torch.Tensor) -> dict[str, Any]:
+    """The models that need no training."""
+    return {"one Gaussian": Gaussian(x.mean(0), torch.cov(x.T)), "two Gaussians": _two_gaussians()}
+
+
+def make_ebm(x: torch.Tensor) -> EBM:
+    """The energy-based model before it is trained."""
+    return EBM.perceptron(2, _WIDTH, mean=x.mean(0), std=x.std(0) + 1)
+
+
+def train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
     """An energy-based model halfway through its training, and at the end."""
     halfway: dict[str, Any] = {}
 
@@ -111,7 +117,7 @@ def _train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
             halfway["half-trained EBM"] = copy.deepcopy(model)
 
     result = train(
-        EBM.perceptron(2, _WIDTH, mean=x.mean(0), std=x.std(0) + 1),
+        make_ebm(x),
         x,
         objective=LearnedStein(MLP(2, _WIDTH, skip=True)),
         steps=steps,

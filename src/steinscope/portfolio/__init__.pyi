@@ -1,13 +1,14 @@
 from .additive import AdditiveLearner as AdditiveLearner
-from .additive import MarginalLearner as MarginalLearner
 from .additive import PairLearner as PairLearner
-from .additive import RotatedLearner as RotatedLearner
 from .features import FeatureLearner as FeatureLearner
 from .features import ModelFeatureLearner as ModelFeatureLearner
 from .kernel import KernelLearner as KernelLearner
 from .kernel import LandmarkLearner as LandmarkLearner
 from .learner import Context as Context
 from .learner import Learner as Learner
+from .marginal import MarginalLearner as MarginalLearner
+from .marginal import OriginalLearner as OriginalLearner
+from .marginal import RotatedLearner as RotatedLearner
 from .moments import LinearLearner as LinearLearner
 from .moments import MeanLearner as MeanLearner
 from .stack import Stack as Stack

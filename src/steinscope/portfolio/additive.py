@@ -13,14 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from steinscope.maps.angles import FREQUENCIES, multiple_angles
 from steinscope.portfolio.learner import Context, Learner
+from steinscope.portfolio.marginal import MarginalLearner, OriginalLearner, RotatedLearner
 from steinscope.results import Finding
 from steinscope.shapes import FlatPoints, PerPoint
 
-__all__ = ["AdditiveLearner", "MarginalLearner", "PairLearner", "RotatedLearner"]
-
-_QUANTILE_ROWS = 5000
-
+__all__ = ["AdditiveLearner", "PairLearner"]
 
 class AdditiveLearner(Learner):
     r"""The additive critic: each output coordinate is a sum of few functions of single coordinates.
@@ -32,7 +31,7 @@ class AdditiveLearner(Learner):
     """
 
     name = "additive"
-    frequencies = (0.5, 1.0, 2.0, 3.0)
+    frequencies = FREQUENCIES
     fallback = 3
     most = 1000
     # Variances come from the first points alone: they need not be as good as the means, and would cost as much.
@@ -40,7 +39,12 @@ class AdditiveLearner(Learner):
 
     @classmethod
     def for_estimate(cls, context: Context) -> Sequence[Learner]:
-        return MarginalLearner(), RotatedLearner(), RotatedLearner(is_independent=True), PairLearner()
+        learners = [MarginalLearner(), RotatedLearner(), PairLearner()]
+        if math.prod(context.shape) <= RotatedLearner.most_coordinates:
+            learners.append(RotatedLearner(is_independent=True))
+        if context.metric.root is not None:
+            learners.append(OriginalLearner(context.metric))
+        return learners
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         d = x.shape[1]
@@ -62,7 +66,7 @@ class AdditiveLearner(Learner):
         u = (x - self.centre) / self.spread
         features = x.new_empty(len(x), len(self.rate), x.shape[1])
         features[:, 0] = u
-        for number, (sine, cosine) in enumerate(_multiple_angles(u)):
+        for number, (sine, cosine) in enumerate(multiple_angles(u)):
             features[:, 2 * number + 1], features[:, 2 * number + 2] = sine, cosine
         return features
 
@@ -196,158 +200,3 @@ class PairLearner(AdditiveLearner):
             shrink = 1 - 1 / z_squared.view(-1)[kept].clamp_min(1.0)
             self.coefficients = shrink * means / (2 * l2 * mean_square.view(-1)[columns])
             yield
-
-
-class MarginalLearner(Learner):
-    r"""Functions of each coordinate on that coordinate, $f_j(x) = \sum_m w_{jm} \varphi_m(x_j)$, for an estimate.
-
-    One small ridge solve for each coordinate. The functions are those of `AdditiveLearner` and steps at quantiles of
-    the coordinate.
-    """
-
-    name = "additive"
-    knots = 12
-    ridges = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
-
-    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        levels = torch.linspace(0.005, 0.995, self.knots, dtype=x.dtype, device=x.device)
-        # Knots of each coordinate (K, d), and the width of the steps.
-        self.places = torch.quantile(x[:_QUANTILE_ROWS], levels, dim=0)
-        self.rate = 2 * self.knots / (self.places[-1] - self.places[0]).clamp_min(1e-30)
-        self.lowest, self.highest = x.amin(0), x.amax(0)
-        size, d = 10 + self.knots, x.shape[1]
-        self.count, self.dtype = 0, x.dtype
-        self.gram = torch.zeros(d, size, size, dtype=torch.float64, device=x.device)
-        self.cross = torch.zeros(d, size, dtype=torch.float64, device=x.device)
-
-    def _planes(self, x: FlatPoints) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each function of all coordinates, and its derivative, one after the other."""
-        # Beyond all points that were seen the functions stay what they were at the last of them.
-        u = torch.clamp(x, self.lowest, self.highest)
-        is_inside = (u == x).to(x.dtype)
-        yield torch.ones_like(u), torch.zeros_like(u)
-        yield u, is_inside
-        for frequency, (sine, cosine) in zip(AdditiveLearner.frequencies, _multiple_angles(u), strict=True):
-            yield sine, frequency * cosine * is_inside
-            yield cosine, -frequency * sine * is_inside
-        for place in self.places:
-            step = torch.sigmoid((u - place) * self.rate)
-            yield step, (step - step.square()) * (self.rate * is_inside)
-
-    def _functions(self, x: FlatPoints) -> tuple[Float[Tensor, "k n d"], Float[Tensor, "k n d"]]:
-        """All functions, and their derivatives."""
-        functions, slopes = zip(*self._planes(x), strict=True)
-        return torch.stack(functions), torch.stack(slopes)
-
-    def observe(self, x: FlatPoints, score: FlatPoints) -> None:
-        functions, slopes = self._functions(x)
-        by_coordinate = functions.permute(2, 0, 1).contiguous()
-        self.gram += by_coordinate @ by_coordinate.transpose(1, 2)
-        self.cross += (by_coordinate @ score.T[:, :, None])[:, :, 0] + slopes.sum(1).T
-        self.count += len(x)
-
-    def refit(self) -> None:
-        for _ in self._solve(0.5, (1.0,)):
-            pass
-
-    def path(self, l2: float) -> Iterator[None]:
-        return self._solve(l2, self.ridges)
-
-    def _solve(self, l2: float, ridges: tuple[float, ...]) -> Iterator[None]:
-        eigenvalues, vectors = torch.linalg.eigh(self.gram / self.count)
-        rotated = torch.linalg.vecdot(vectors, (self.cross / self.count)[:, :, None], dim=1) / (2 * l2)
-        for ridge in ridges:
-            solved = (vectors @ (rotated / (eigenvalues.clamp_min(0.0) + ridge))[:, :, None])[:, :, 0]
-            self.weights = solved.T.to(self.dtype).contiguous()
-            yield
-
-    def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
-        f, slopes = torch.zeros_like(x), torch.zeros_like(x)
-        for weight, (function, slope) in zip(self.weights, self._planes(x), strict=True):
-            f, slopes = torch.addcmul(f, function, weight), torch.addcmul(slopes, slope, weight)
-        return f, slopes
-
-    def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
-        functions, slopes = self._functions(x)
-
-        def look() -> tuple[FlatPoints, PerPoint]:
-            weights = self.weights[:, None]
-            return (functions * weights).sum(0), (slopes * weights).sum((0, 2))
-
-        return look
-
-
-class RotatedLearner(MarginalLearner):
-    """The same functions of the coordinates along other orthogonal axes.
-
-    Arguments:
-        is_independent: Whether the principal axes of the points are turned until the projections on them are as far
-            from normal as they can be.
-    """
-
-    # Turning takes a product of n × d × d in each of some twenty rounds.
-    most_coordinates = 200
-
-    def __init__(self, is_independent: bool = False) -> None:
-        self.is_independent = is_independent
-
-    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        self.axes = torch.linalg.eigh(torch.atleast_2d(torch.cov(x.T)))[1].T.contiguous()
-        if self.is_independent and x.shape[1] <= self.most_coordinates:
-            self.axes = independent_directions(x - x.mean(0), self.axes)
-        super().begin(x @ self.axes.T, score @ self.axes.T)
-
-    def observe(self, x: FlatPoints, score: FlatPoints) -> None:
-        super().observe(x @ self.axes.T, score @ self.axes.T)
-
-    def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
-        f, slopes = super().field(x @ self.axes.T)
-        return f @ self.axes, slopes @ self.axes.square()
-
-    def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
-        f, slopes = super().field(x @ self.axes.T)
-        return f @ self.axes, slopes.sum(1)
-
-    def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
-        turned = super().looking_at(x @ self.axes.T)
-
-        def look() -> tuple[FlatPoints, PerPoint]:
-            f, divergence = turned()
-            return f @ self.axes, divergence
-
-        return look
-
-
-def independent_directions(x: FlatPoints, axes: Float[Tensor, "d d"], most_rounds: int = 50) -> Float[Tensor, "d d"]:
-    r"""Orthogonal directions on which projections are far from normal, by the fixed-point iteration of FastICA.
-
-    Arguments:
-        x: Points with mean zero.
-        axes: The directions to start from, as rows.
-        most_rounds: How many rounds at most.
-    """
-    for _ in range(most_rounds):
-        projections = x @ axes.T
-        spread = projections.std(0).clamp_min(1e-6)
-        u = projections / spread
-        # The derivative of -exp(-u²/2), which few large projections cannot dominate.
-        bell = torch.exp(-0.5 * u.square())
-        slopes = ((1 - u.square()) * bell).mean(0)
-        update = (u * bell).T @ x / len(x) - (slopes * spread)[:, None] * axes
-        left, _, right = torch.linalg.svd(update, full_matrices=False)
-        turned = left @ right
-        is_done = bool(((turned * axes).sum(1).abs() > 1 - 1e-5).all())
-        axes = turned
-        if is_done:
-            break
-    return axes
-
-
-def _multiple_angles(u: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Sine and cosine of u/2, u, 2u and 3u. Addition theorems cost a fraction of the functions themselves."""
-    half_sine, half_cosine = torch.sin(0.5 * u), torch.cos(0.5 * u)
-    sine, cosine = 2 * half_sine * half_cosine, 1 - 2 * half_sine.square()
-    double_sine, double_cosine = 2 * sine * cosine, 1 - 2 * sine.square()
-    triple_sine = double_sine * cosine + double_cosine * sine
-    triple_cosine = double_cosine * cosine - double_sine * sine
-    return [(half_sine, half_cosine), (sine, cosine), (double_sine, double_cosine), (triple_sine, triple_cosine)]

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.maps.radial import KernelName, median_distance, radial, squared_distances
@@ -24,19 +25,21 @@ __all__ = ["KernelLearner", "LandmarkLearner"]
 _WIDTH_ROWS = 500
 
 
-class _WithKernel(Learner):
-    """What both forms share: a kernel whose width is a multiple of the median distance, and the points it keeps."""
+class _WithPoints(Learner):
+    """What both forms share: they keep points, and the width of their kernel is a multiple of the median distance.
+
+    Arguments:
+        factor: The width of the kernel, in median distances.
+    """
 
     name = "kernel"
     most_points: int
 
-    kernel: KernelName
-
-    def __init__(self, factor: float, kernel: KernelName = "gaussian") -> None:
-        self.factor, self.kernel = factor, kernel
+    def __init__(self, factor: float = 0.5) -> None:
+        self.factor = factor
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        self.radial = radial(self.kernel, self.factor * median_distance(x[:_WIDTH_ROWS]))
+        self.width = self.factor * median_distance(x[:_WIDTH_ROWS])
         self.batches: list[tuple[Tensor, Tensor]] = []
         self.count = 0
 
@@ -52,7 +55,7 @@ class _WithKernel(Learner):
         return x, score
 
 
-class KernelLearner(_WithKernel):
+class KernelLearner(_WithPoints):
     """The kernel critic: in a test the Stein witness of the points seen, the first few thousand of them.
 
     Arguments:
@@ -63,11 +66,16 @@ class KernelLearner(_WithKernel):
     most_points = 4096
 
     def __init__(self, factor: float = 0.5, kernel: KernelName = "gaussian") -> None:
-        super().__init__(factor, kernel)
+        super().__init__(factor)
+        self.kernel: KernelName = kernel
 
     @classmethod
     def for_estimate(cls, context: Context) -> Sequence[Learner]:
         return tuple(LandmarkLearner(factor) for factor in LandmarkLearner.factors)
+
+    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
+        super().begin(x, score)
+        self.radial = radial(self.kernel, self.width)
 
     def refit(self) -> None:
         self.x, self.score = self._points()
@@ -95,27 +103,29 @@ class KernelLearner(_WithKernel):
         return f, diagonal - 4 * spread
 
 
-class LandmarkLearner(_WithKernel):
-    r"""The critic $f = W \varphi(x)$ with $\varphi_m(x) = k(x, z_m)$ at landmarks $z_m$, the first points seen.
+class LandmarkLearner(_WithPoints):
+    r"""The critic $f = W \varphi(x)$ with Gaussians $\varphi_m(x) = k(x, z_m)$ at landmarks $z_m$, the first points seen.
+
+    The derivative of a Gaussian is $-\varphi_m (x - z_m) / h^2$, so that $\nabla \cdot f$ needs no more than f:
+    it is $-(x \cdot f - \sum_m \varphi_m z_m \cdot w_m) / h^2$.
 
     Arguments:
-        factor: The width of the kernel, in median distances.
-        kernel: `"gaussian"` or `"imq"`.
+        factor: The width h of the kernel, in median distances.
     """
 
     factors = (1.0, 0.5, 0.25, 0.125)
     most_points = 20_000
     most_landmarks = 500
 
+    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
+        super().begin(x, score)
+        self.landmarks = x[:0]
+
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
         super().observe(x, score)
         room = min(self.most_landmarks, max(100, round(4 * math.sqrt(self.count))))
         if len(self.landmarks) < room:
             self.landmarks = torch.cat([rows for rows, _ in self.batches])[:room]
-
-    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        super().begin(x, score)
-        self.landmarks = x[:0]
 
     def refit(self) -> None:
         for _ in self._solve(0.5, (1.0,)):
@@ -126,10 +136,9 @@ class LandmarkLearner(_WithKernel):
 
     def _solve(self, l2: float, ridges: tuple[float, ...]) -> Iterator[None]:
         x, score = self._points()
-        value, first = self._kernel(x)
+        value = self._kernel(x)
         gram = value.T @ value / len(x)
-        # The mean of ∂φ_m/∂x is 2 φ'(x - z_m).
-        slopes = 2 * (x.T @ first - self.landmarks.T * first.sum(0))
+        slopes = (self.landmarks.T * value.sum(0) - x.T @ value) / self.width**2
         cross = (score.T @ value + slopes) / len(x)
         for weights in ridge_solutions(gram.double(), cross.double(), l2, ridges):
             self.weights = weights.to(x.dtype)
@@ -141,24 +150,23 @@ class LandmarkLearner(_WithKernel):
         kept.batches = []
         return kept
 
-    def _kernel(self, x: FlatPoints) -> tuple[Tensor, Tensor]:
-        value, first, _ = self.radial(squared_distances(x, self.landmarks))
-        return value, first
+    def _kernel(self, x: FlatPoints) -> Float[Tensor, "n m"]:
+        return squared_distances(x, self.landmarks).mul_(-0.5 / self.width**2).exp_()
 
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:
         return self.looking_at(x)()
 
     def looking_at(self, x: FlatPoints) -> Callable[[], tuple[FlatPoints, PerPoint]]:
-        value, first = self._kernel(x)
+        value = self._kernel(x)
 
         def look() -> tuple[FlatPoints, PerPoint]:
+            f = value @ self.weights.T
             own = torch.linalg.vecdot(self.landmarks, self.weights.T)
-            divergence = 2 * (torch.linalg.vecdot(first, x @ self.weights) - first @ own)
-            return value @ self.weights.T, divergence
+            return f, (value @ own - torch.linalg.vecdot(x, f)) / self.width**2
 
         return look
 
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
-        value, first = self._kernel(x)
-        diagonal = 2 * (x * (first @ self.weights.T) - first @ (self.landmarks * self.weights.T))
-        return value @ self.weights.T, diagonal
+        value = self._kernel(x)
+        f = value @ self.weights.T
+        return f, (value @ (self.landmarks * self.weights.T) - x * f) / self.width**2
