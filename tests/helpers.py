@@ -226,7 +226,7 @@ def rank_points(models=None, **options):
     return compare(models, x, critics="linear", folds=2, **options)
 
 
-def context(model=None, dim=4, seed=0):
-    """What a learner may know before it sees points, in the coordinates of the points themselves."""
+def context(model=None, dim=4, seed=0, metric=None):
+    """What a learner may know before it sees points, by default in the coordinates of the points themselves."""
     zeros, ones = torch.zeros(dim, dtype=torch.float64), torch.ones(dim, dtype=torch.float64)
-    return Context(model, Metric(zeros, ones), (dim,), torch.float64, seed)
+    return Context(model, metric or Metric(zeros, ones), (dim,), torch.float64, seed)

@@ -21,6 +21,7 @@ from steinscope.shapes import FlatPoints, PerPoint
 
 __all__ = ["AdditiveLearner", "PairLearner"]
 
+
 class AdditiveLearner(Learner):
     r"""The additive critic: each output coordinate is a sum of few functions of single coordinates.
 
