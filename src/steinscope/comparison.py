@@ -295,7 +295,7 @@ def _check_models(models: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(name, str):
             raise InputError("models", f"expected names that are strings, got {name!r}")
         if is_scores(model):
-            came = np.shape(model)
+            came = tuple(np.shape(model))
             if came != tuple(shape):
                 raise InputError(
                     f"models[{name!r}]", f"an array of scores must have the shape of x, {tuple(shape)}, got {came}"

@@ -82,7 +82,7 @@ def test_a_critic_that_is_given_is_not_changed():
     assert all(torch.equal(value, before[name]) for name, value in critic.state_dict().items())
 
 
-# What an estimate makes of every critic of the registry that is solved, in the coordinates of x and in mixtures of them.
+# What an estimate makes of every critic that is solved, in the coordinates of x and in mixtures of them.
 CONTEXTS = {"": context(), ", mixed": context(metric=Metric.whitened(learner_data()[0] @ learner_data(4, seed=3)[0]))}
 SOLVED = {
     f"{name} {number}{words}": lambda entry=entry, number=number, where=where: entry.load().for_estimate(where)[number]

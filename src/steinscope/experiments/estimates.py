@@ -1,4 +1,4 @@
-"""How much of a known discrepancy is found, how often something is found where nothing is, and how sure rankings are."""
+"""How much of a known discrepancy is found, how often something where nothing is, and how sure rankings are."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ each coordinate on its own coordinate are solved together, and the pairs that st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float

@@ -104,10 +104,10 @@ class KernelLearner(_WithPoints):
 
 
 class LandmarkLearner(_WithPoints):
-    r"""The critic $f = W \varphi(x)$ with Gaussians $\varphi_m(x) = k(x, z_m)$ at landmarks $z_m$, the first points seen.
+    r"""The critic $f = W \varphi(x)$ with Gaussians $\varphi_m(x) = k(x, z_m)$ at landmarks $z_m$.
 
-    The derivative of a Gaussian is $-\varphi_m (x - z_m) / h^2$, so that $\nabla \cdot f$ needs no more than f:
-    it is $-(x \cdot f - \sum_m \varphi_m z_m \cdot w_m) / h^2$.
+    Landmarks are the first points seen. The derivative of a Gaussian is $-\varphi_m (x - z_m) / h^2$, so that
+    $\nabla \cdot f = -(x \cdot f - \sum_m \varphi_m z_m \cdot w_m) / h^2$ needs little more than f.
 
     Arguments:
         factor: The width h of the kernel, in median distances.

@@ -1,6 +1,6 @@
-"""Functions of single coordinates on their own coordinate, for an estimate: of the coordinates as they are, and of others.
+"""Functions of single coordinates on their own coordinate, for an estimate.
 
-One small ridge solve for each coordinate.
+One small ridge solve for each coordinate, be it one of the metric, of the user or along another axis.
 """
 
 from __future__ import annotations
