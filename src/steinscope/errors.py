@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["DownloadError", "InputError", "NonFiniteError"]
+__all__ = ["DownloadError", "InputError", "NonFiniteError", "one_line"]
+
+
+def one_line(text: str) -> str:
+    """A text with its line breaks and other control characters written out, as names of files may hold them.
+
+    Example:
+        >>> print(one_line("two\\nlines"))
+        two\\nlines
+    """
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
 
 
 class InputError(ValueError):
@@ -22,7 +32,7 @@ class InputError(ValueError):
         self.argument, self.problem = argument, problem
 
     def __str__(self) -> str:
-        return f"{self.argument}: {self.problem}"
+        return one_line(f"{self.argument}: {self.problem}")
 
     def renamed(self, argument: str) -> InputError:
         """The same problem of what the user calls by another name."""

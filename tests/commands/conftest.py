@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from steinscope.support.files import sealed_json
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -36,7 +38,7 @@ def runs(here):
     """Files and directories that are no whole runs of `steinscope train`."""
     np.save("broken.npy", [[1.0], [np.nan]])
     np.save("images.npy", np.ones((100, 2, 2)))
-    for name, content in (("other", "{}"), ("new", '{"settings": {"data": "moons"}, "shape": [2]}')):
+    for name, content in (("other", b"{}"), ("new", sealed_json({"settings": {"data": "moons"}, "shape": [2]}))):
         (here / name).mkdir()
-        (here / name / "run.json").write_text(content)
+        (here / name / "run.json").write_bytes(content)
     return here

@@ -1,12 +1,11 @@
 import json
 import math
 import os
-from pathlib import Path
 
 import pytest
 
 from steinscope import InputError
-from steinscope.commands.outputs import check_directory, check_output, json_text, write_csv, write_output
+from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
 
 
 def test_json_knows_no_nan():
@@ -36,7 +35,6 @@ def test_what_cannot_be_written_is_said_in_one_line(tmp_path):
             lambda path: check_output(path / "file/a.html", "report", ".html"),
             "report: .*file is a file, so .* cannot be",
         ),
-        (lambda path: check_directory(path / "file/new", "out"), "out: .*file is a file, expected a directory"),
     ],
 )
 def test_it_is_said_before_the_work_starts(tmp_path, check, message):
@@ -45,12 +43,4 @@ def test_it_is_said_before_the_work_starts(tmp_path, check, message):
         check(tmp_path)
     check_output(tmp_path / "new/a.html", "report", ".html")
     check_output(None, "report", ".html")
-    check_directory(tmp_path / "new/deep", "out")
-    check_directory(None, "out")
     assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_directory_without_permission(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(InputError, match="out: nothing can be written into .*: permission denied"):
-        check_directory(Path(tmp_path) / "new", "out")

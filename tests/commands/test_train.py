@@ -124,7 +124,10 @@ def test_a_run_is_not_mixed_with_another(here, command):
     assert other.code == 2 and "lr: the run in run was made with 0.001, got 0.5; use the same settings or" in other.err
     assert "steps: expected at least the 5 that have been made, got 3" in command(*base, "--steps", 3).err
     np.save("x.npy", np.random.default_rng(1).standard_normal((100, 2)))
-    assert "data: the points have changed since the run in run began" in command(*base, "--steps", 10).err
+    assert (
+        "data: the run in run/checkpoints was made with other points of shape (100, 2)"
+        in command(*base, "--steps", 10).err
+    )
 
 
 def test_settings_that_failed_at_once_can_be_mended(here, command):

@@ -1,5 +1,8 @@
 """What every objective of training does, on a Gaussian where the answer is known."""
 
+import inspect
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -126,3 +129,37 @@ def test_the_truth_is_where_training_ends(name):
     assert result.model is model
     assert (model.mean.detach() - MEAN).abs().max() < 0.15
     assert (model.covariance.detach() - COVARIANCE).abs().max() < 0.15
+
+
+# Every argument of every objective, with a value that is not its default.
+OTHER_SETTINGS = {
+    LearnedStein: {"critic": MLP(2), "l2": 2.0, "critic_steps": 3, "precondition": False, "shrinkage": 0.2},
+    ScoreMatching: {"trace": "sliced", "probes": 2, "noise": "rademacher"},
+    DenoisingScoreMatching: {"sigma": 0.7},
+    NoiseContrast: {"ratio": 2},
+    ConditionalNoiseContrast: {"sigma": 0.7, "ratio": 2},
+    MaximumLikelihood: {},
+    GridLikelihood: {"low": -3.0, "high": 3.0, "size": 7},
+    ContrastiveDivergence: {"steps": 3, "epsilon": 0.2, "sigma": 0.3, "start": "noise", "chains": 12},
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_every_setting_is_known_to_checkpoints(name):
+    """A run cannot be resumed with another value of any argument."""
+    kind = type(MAKE[name]())
+    assert set(inspect.signature(kind).parameters) == set(OTHER_SETTINGS[kind])
+    default = kind().settings()
+    assert json.loads(json.dumps(default)) == default
+    for argument, value in OTHER_SETTINGS[kind].items():
+        changed = kind(**{argument: value}).settings()
+        assert changed != default and argument in {key for key in changed if changed[key] != default.get(key)}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_settings_do_not_change_in_training(name):
+    objective = MAKE[name]()
+    before = objective.settings()
+    x = gaussian_points(200)
+    train(Gaussian(x.mean(0)), x, objective=objective, steps=2, batch_size=20)
+    assert objective.settings() == before

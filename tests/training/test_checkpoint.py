@@ -94,6 +94,28 @@ def test_no_checkpoint_is_none(tmp_path):
     assert load_checkpoint(tmp_path / "nothing") is None and newest_step(tmp_path) is None
 
 
+def test_other_files_are_left_alone(tmp_path):
+    """Digits that are none for int(), names that are too short, and directories."""
+    for name in ("step-².json", "step-1.json", "step-.json", "step-00000000x.json"):
+        (tmp_path / name).write_text("{}")
+    assert load_checkpoint(tmp_path) is None
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, step, state())
+    assert load_checkpoint(tmp_path)[0] == 3 and len(list(tmp_path.iterdir())) == 8
+
+
+def test_some_checkpoint_is_kept(tmp_path):
+    with pytest.raises(InputError, match="keep: expected a whole number from 1 on, got 0"):
+        save_checkpoint(tmp_path / "run", 1, state(), keep=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_no_directory_for_checkpoints(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="checkpoint: .*file is a file, expected a directory"):
+        save_checkpoint(tmp_path / "file", 1, state())
+
+
 def test_what_cannot_be_saved_leaves_nothing_behind(tmp_path):
     save_checkpoint(tmp_path, 1, state())
     with pytest.raises(TypeError, match="state/fn: cannot save function"):

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from steinscope import InputError
+from steinscope.critics import MLP
 from steinscope.models import RBM, Gaussian
-from steinscope.objectives import ContrastiveDivergence
+from steinscope.objectives import ContrastiveDivergence, LearnedStein
 from steinscope.training import train
 
-from helpers import gaussian_points
+from helpers import gaussian_points, network
 
 
 def runs(model, **options):
@@ -147,6 +149,7 @@ def test_history_and_figure():
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"keep": 0}, "keep: expected a whole number from 1 on, got 0"),
         ({"steps": 0}, "steps: expected a whole number from 1 on, got 0"),
         ({"batch_size": 0}, "batch_size: expected a whole number from 1 on, got 0"),
         ({"batch_size": 201}, "batch_size: expected at most the 200 points of x, got 201"),
@@ -159,7 +162,7 @@ def test_history_and_figure():
 )
 def test_bad_settings(options, message):
     with pytest.raises(InputError, match=message):
-        runs(Gaussian(torch.zeros(2)), **options)
+        inspect.unwrap(train)(Gaussian(torch.zeros(2)), gaussian_points(200), **{"steps": 12, **options})
 
 
 def test_bad_models():
@@ -172,10 +175,120 @@ def test_bad_models():
         train(Gaussian(torch.zeros(2)).requires_grad_(False), gaussian_points(), steps=1)
 
 
+def on_disk(x, path):
+    np.save(path, x.numpy())
+    return np.load(path, mmap_mode="r")
+
+
+class Squares(torch.utils.data.Dataset):
+    """Points that are computed when they are asked for, from a seed or from the global random state."""
+
+    def __init__(self, offset=0.0, n=200, is_random=False):
+        self.offset, self.n, self.is_random = offset, n, is_random
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        if self.is_random:
+            return self.offset + torch.from_numpy(np.random.default_rng().standard_normal(2))
+        return self.offset + torch.tensor([index / self.n, (index / self.n) ** 2])
+
+
+def normals(shift):
+    return lambda n, generator: shift + torch.randn(n, 2, generator=generator)
+
+
+X = gaussian_points(200)
+
+
+def changed_in_one_number():
+    x = X.clone()
+    x[117, 1] = torch.nextafter(x[117, 1], torch.tensor(9.0))
+    return x
+
+
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        (
+            X + 100,
+            r"was made with other points of shape \(200, 2\), whose digest begins with \w{8}, got \w{8}; use the",
+        ),
+        (changed_in_one_number(), r"was made with other points of shape \(200, 2\)"),
+        (X.flip(0), r"was made with other points of shape \(200, 2\)"),
+        (X[:150], r"was made with points of shape \(200, 2\), got points of shape \(150, 2\); use the same"),
+        (Squares(), r"was made with points of shape \(200, 2\), got points from a Squares of length 200"),
+        (normals(0.0), r"was made with points of shape \(200, 2\), got points drawn by a function"),
+    ],
+)
+def test_a_run_is_not_resumed_with_other_points(other, message, tmp_path):
+    options = {"batch_size": 32, "checkpoint": tmp_path, "objective": "likelihood"}
+    train(Gaussian(torch.zeros(2)), X, steps=3, **options)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=f"^x: the run in .* {message}"):
+        train(Gaussian(torch.zeros(2)), other, steps=5, **options)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_the_same_points_may_come_in_another_form(tmp_path):
+    options = {"batch_size": 32, "checkpoint": tmp_path / "run", "objective": "likelihood"}
+    files = [on_disk(X, tmp_path / "single.npy"), on_disk(X.double(), tmp_path / "double.npy")]
+    forms = [X, X.double(), X.numpy().tolist(), *files, TensorDataset(X)]
+    for steps, form in enumerate(forms, start=1):
+        assert inspect.unwrap(train)(Gaussian(torch.zeros(2)), form, steps=steps, **options).state.step == steps
+
+
+@pytest.mark.parametrize(
+    "first, other", [(normals(0.0), normals(1.0)), (Squares(), Squares(1.0)), (Squares(), Squares(n=201))]
+)
+def test_functions_and_datasets_are_told_apart_by_some_of_their_points(first, other, tmp_path):
+    options = {"batch_size": 32, "checkpoint": tmp_path, "objective": "likelihood"}
+    train(Gaussian(torch.zeros(2)), first, steps=3, **options)
+    with pytest.raises(InputError, match="x: the run in .* was made with (other )?points (drawn by a|from a Squares)"):
+        train(Gaussian(torch.zeros(2)), other, steps=5, **options)
+    assert train(Gaussian(torch.zeros(2)), first, steps=5, **options).state.step == 5
+
+
+def test_points_that_are_random_at_each_reading_cannot_be_told_apart(tmp_path):
+    options = {"batch_size": 32, "checkpoint": tmp_path, "objective": "likelihood"}
+    for steps in (3, 5):
+        result = train(Gaussian(torch.zeros(2)), Squares(is_random=True), steps=steps, **options)
+    assert result.state.step == 5 and result.state.data["digest"] is None
+
+
+@pytest.mark.parametrize(
+    "objective, message",
+    [
+        (
+            LearnedStein(MLP(2, width=8), l2=99.0),
+            r"objective.l2: the run to resume was made with 0.5, got 99.0; use the",
+        ),
+        (LearnedStein(MLP(2, width=8), critic_steps=2), "objective.critic_steps: .* made with 5, got 2"),
+        (LearnedStein(MLP(2, width=8), precondition=False), "objective.precondition: .* made with True, got False"),
+        (LearnedStein(MLP(2, width=8), shrinkage=0.5), "objective.shrinkage: .* made with 0.01, got 0.5"),
+        (LearnedStein(MLP(2, width=8, trace="hutchinson")), "objective.critic.trace: .* with 'auto', got 'hutchinson'"),
+        (LearnedStein(MLP(2, width=8, dropout=0.5)), "objective.critic.dropout: .* made with 0.0, got 0.5"),
+        (LearnedStein(MLP(2, width=9)), "objective.critic.layers.0.out_features: .* made with 8, got 9"),
+        (LearnedStein(network(2)), "objective.critic: .* made with 'MLP', got 'Sequential'"),
+        (LearnedStein(), "objective.critic: .* made with 'MLP', got None"),
+    ],
+)
+def test_a_run_is_not_resumed_with_another_objective(objective, message, tmp_path):
+    options = {"batch_size": 32, "checkpoint": tmp_path}
+    train(Gaussian(torch.zeros(2)), X, steps=2, objective=LearnedStein(MLP(2, width=8)), **options)
+    with pytest.raises(InputError, match=message):
+        train(Gaussian(torch.zeros(2)), X, steps=3, objective=objective, **options)
+
+
 def test_checkpoints_of_something_else(tmp_path):
     runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path)
     with pytest.raises(InputError, match="checkpoint: .* holds a run at step 12; use resume=True"):
         runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path, resume=False)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="checkpoint: .*file is a file, expected a directory"):
+        runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path / "file")
+    (tmp_path / "file").unlink()
     with pytest.raises(InputError, match="lr: the run to resume was made with 0.001, got 0.01"):
         runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path, lr=0.01)
     with pytest.raises(InputError, match="steps: expected at least the 12 that have been made, got 5"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from steinscope.commands.outputs import check_directory
+from steinscope.support.files import check_directory
 
 __all__ = ["data"]
 

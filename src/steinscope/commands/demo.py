@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steinscope.commands.outputs import check_directory
+from steinscope.support.files import check_directory
 
 __all__ = ["demo"]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.support.files import csv_text, write_file
+from steinscope.support.files import check_directory, csv_text, write_file
 
-__all__ = ["check_directory", "check_output", "json_text", "write_csv", "write_output"]
+__all__ = ["check_output", "json_text", "write_csv", "write_output"]
 
 
 def check_output(path: Path | None, option: str, suffix: str) -> None:
@@ -26,22 +25,7 @@ def check_output(path: Path | None, option: str, suffix: str) -> None:
     parent = next(parent for parent in path.parents if parent.exists())
     if not parent.is_dir():
         raise InputError(option, f"{parent} is a file, so {path} cannot be written")
-    _check_access(parent, option)
-
-
-def check_directory(path: Path | None, option: str) -> None:
-    """Say before the work starts that a directory could not be made, or nothing could be written into it."""
-    if path is None:
-        return
-    nearest = next(place for place in (path, *path.parents) if place.exists())
-    if not nearest.is_dir():
-        raise InputError(option, f"{nearest} is a file, expected a directory")
-    _check_access(nearest, option)
-
-
-def _check_access(directory: Path, option: str) -> None:
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise InputError(option, f"nothing can be written into {directory}: permission denied")
+    check_directory(parent, option)
 
 
 def write_output(path: Path, content: str | bytes, option: str) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from steinscope.commands.inputs import Flag
-from steinscope.commands.outputs import check_directory
 from steinscope.errors import InputError
+from steinscope.support.files import check_directory
 
 __all__ = ["reproduce"]
 

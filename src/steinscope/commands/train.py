@@ -10,10 +10,11 @@ from cyclopts import Parameter
 
 from steinscope.commands.inputs import Flag
 from steinscope.commands.options import given_options, optional
-from steinscope.commands.outputs import check_directory, write_output
+from steinscope.commands.outputs import write_output
 from steinscope.errors import NonFiniteError
 from steinscope.registries import OBJECTIVES
 from steinscope.settings import RunSettings
+from steinscope.support.files import check_directory
 
 if TYPE_CHECKING:
     from steinscope.training.results import TrainResult

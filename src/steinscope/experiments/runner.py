@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.support.files import csv_text, write_file
+from steinscope.support.files import csv_text, read_sealed, sealed_json, write_file
 from steinscope.support.progress import progress_bar
 
 __all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv"]
@@ -128,7 +128,7 @@ def _settings(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[s
 def read_record(records: Path, trial: Trial) -> Trial | None:
     """The result of a trial, or None where it has not been recorded. A damaged record counts as none."""
     try:
-        record = json.loads(_record_path(records, trial).read_text())
+        record = read_sealed(_record_path(records, trial).read_bytes())
         return record["result"] if record["trial"] == trial else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -158,7 +158,7 @@ def _run_and_record(run: Callable[[Trial, Path], Trial], trial: Trial, directory
     start = time.perf_counter()
     result = run(trial, directory)
     record = {"trial": trial, "seconds": round(time.perf_counter() - start, 3), "result": _plain(result)}
-    write_file(_record_path(directory / RECORDS, trial), json.dumps(record).encode())
+    write_file(_record_path(directory / RECORDS, trial), sealed_json(record))
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from steinscope.shapes import Points, Scalar
+from steinscope.support.description import plain_settings
 
 __all__ = ["AuxiliaryObjective", "TrainingObjective"]
 
@@ -29,6 +30,13 @@ class TrainingObjective(ABC):
     def unshareable(self) -> str:
         """Why several processes cannot share a run; empty where they can."""
         return ""
+
+    def settings(self) -> dict[str, Any]:
+        """What must stay the same when a run is resumed: the public attributes, those of a critic included.
+
+        State that changes in training belongs in `auxiliary`, or in attributes that begin with an underscore.
+        """
+        return plain_settings(self, leave_out=["auxiliary"])
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Look at some points once before training, and make `auxiliary`. By default there is nothing to make."""

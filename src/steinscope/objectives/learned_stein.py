@@ -55,8 +55,9 @@ class LearnedStein(AuxiliaryObjective):
         check_number("l2", l2, over=0)
         check_count("critic_steps", critic_steps)
         check_number("shrinkage", shrinkage, least=0, most=1)
-        self.critic, self.penalised, self.auxiliary_steps = critic, PenalisedLSD(l2), critic_steps
+        self.critic, self.l2, self.critic_steps = critic, l2, critic_steps
         self.precondition, self.shrinkage = precondition, shrinkage
+        self.auxiliary_steps = critic_steps
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Make the critic."""
@@ -76,7 +77,7 @@ class LearnedStein(AuxiliaryObjective):
         """Minus the penalised discrepancy."""
         with torch.no_grad():
             score = as_density(model).score(x).detach()
-        return -self.penalised(*self._critic().stein(x, score, generator))
+        return -PenalisedLSD(self.l2)(*self._critic().stein(x, score, generator))
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """The mean of s·f, the part of the discrepancy that depends on the model."""

@@ -12,10 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 from steinscope.errors import InputError
-from steinscope.points import Rows, check_rows, read_rows, rows_dtype
+from steinscope.points import Rows, check_rows, read_rows, row_blocks, rows_dtype
+from steinscope.support.description import digest_tensors
 from steinscope.support.randomness import derive_generator
 from steinscope.training.distributed import ONE_PROCESS, Processes
 
@@ -23,6 +24,8 @@ __all__ = ["Batches", "make_batches"]
 
 # Streams of random numbers that must not meet.
 _ORDER, _FRESH, _LOOK = 101, 102, 103
+# How many points tell one function or Dataset from another.
+_PROBES = 64
 
 
 @runtime_checkable
@@ -35,6 +38,11 @@ class Batches(Protocol):
 
     def batch(self, number: int) -> Tensor:
         """This process's part of a batch."""
+        ...
+
+    def identity(self) -> dict[str, str | None]:
+        """What tells these points from others: `points`, how many of what, and `digest`, of all rows of an array. The
+        digest of a function or Dataset is of some points, and None where they are not the same when asked again."""
         ...
 
 
@@ -100,6 +108,11 @@ class _ArrayBatches:
     def batch(self, number: int) -> Tensor:
         return read_rows(self.rows, self.passes.rows(number), dtype=self.dtype, device=self.device)
 
+    def identity(self) -> dict[str, str | None]:
+        # In the type that batches have, so that a memmap and an array of the same numbers are the same.
+        blocks = (read_rows(self.rows, slice(*ends), dtype=self.dtype) for ends in row_blocks(self.rows))
+        return {"points": f"of shape {tuple(self.rows.shape)}", "digest": digest_tensors(blocks)}
+
 
 class _DatasetBatches:
     def __init__(
@@ -124,6 +137,15 @@ class _DatasetBatches:
 
     def batch(self, number: int) -> Tensor:
         return self._read(self.passes.rows(number))
+
+    def identity(self) -> dict[str, str | None]:
+        if isinstance(self.dataset, TensorDataset):
+            rows = check_rows(self.dataset.tensors[0], "x", dtype=self.dtype)
+            return _ArrayBatches(rows, 1, 0, self.dtype, None, self.passes.shared).identity()
+        index = self.passes.look(_PROBES)
+        digests = {digest_tensors([self._read(index)]) for _ in range(2)}
+        name = f"from a {type(self.dataset).__name__} of length {self.passes.n}"
+        return {"points": name, "digest": _only(digests)}
 
     def _read(self, index: Tensor) -> Tensor:
         items = [self.dataset[i] for i in index.tolist()]
@@ -152,8 +174,18 @@ class _FreshBatches:
         points = self._draw(self.batch_size, derive_generator(self.seed, _FRESH, number))
         return self.shared.take_part(points)
 
+    def identity(self) -> dict[str, str | None]:
+        return {
+            "points": "drawn by a function",
+            "digest": _only({digest_tensors([self.look(_PROBES)]) for _ in range(2)}),
+        }
+
     def _draw(self, n: int, generator: torch.Generator) -> Tensor:
         points = check_rows(self.draw(n, generator), "x", dtype=self.dtype, device=self.device)
         if len(points) != n or not isinstance(points, Tensor):
             raise InputError("x", f"the function was asked for {n} points and returned {len(points)}")
         return points
+
+
+def _only(digests: set[str]) -> str | None:
+    return digests.pop() if len(digests) == 1 else None

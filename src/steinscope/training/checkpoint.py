@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.support.files import write_file
+from steinscope.support.checks import check_count
+from steinscope.support.files import check_directory, write_file
 
 __all__ = ["CheckpointWarning", "load_checkpoint", "newest_step", "save_checkpoint"]
 
 KEPT = 2
 _TENSOR = "$tensor"
 _PAIRS = "$pairs"
+_NAME = re.compile(r"step-([0-9]{9,})\.json")
 
 
 class CheckpointWarning(UserWarning):
@@ -43,6 +46,9 @@ def save_checkpoint(directory: str | Path, step: int, state: Any, *, keep: int |
         The path of the JSON file.
     """
     directory = Path(directory)
+    if keep is not None:
+        check_count("keep", keep)
+    check_directory(directory, "checkpoint")
     directory.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     body = json.dumps({"step": step, "state": _encode(state, "", tensors)})
@@ -78,7 +84,7 @@ def load_checkpoint(directory: str | Path, step: int | None = None) -> tuple[int
                 raise ValueError("its checksum is wrong")
             body = json.loads(record["body"])
             return body["step"], _decode(body["state"], safetensors.torch.load(content))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, SafetensorError) as error:
             reason = f"{path}: this checkpoint is damaged: {error}"
             if candidate == steps[-1]:
                 raise InputError("checkpoint", f"{reason}") from None
@@ -98,8 +104,8 @@ def _path(directory: Path, step: int) -> Path:
 
 def _steps(directory: Path) -> list[int]:
     """The steps of all checkpoints, newest first."""
-    names = (path.stem.removeprefix("step-") for path in directory.glob("step-*.json"))
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+    found = (_NAME.fullmatch(path.name) for path in directory.glob("step-*.json"))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def _checksum(body: str, content: bytes) -> str:

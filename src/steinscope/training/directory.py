@@ -7,8 +7,6 @@ written as a whole or not at all, so that a run that was killed resumes where it
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -28,7 +26,7 @@ from steinscope.models.gaussian import Gaussian
 from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.points import Rows, check_rows, read_rows
 from steinscope.settings import RunSettings, TrainSettings
-from steinscope.support.files import write_file
+from steinscope.support.files import read_sealed, sealed_json, write_file
 from steinscope.training.checkpoint import load_checkpoint, newest_step
 from steinscope.training.driver import train
 from steinscope.training.results import TrainResult
@@ -36,7 +34,6 @@ from steinscope.training.results import TrainResult
 __all__ = ["Run", "load_run", "read_settings", "run_points", "train_run"]
 
 _LOOK_ROWS = 5000
-_FINGERPRINT_ROWS = 1000
 # What may differ between a run and its continuation.
 _FREE = ("steps", "checkpoint_every", "log_every")
 
@@ -153,7 +150,6 @@ def train_run(settings: RunSettings, path: Path, *, progress: bool | None = None
     record = {
         "settings": {**asdict(settings), "betas": list(settings.betas)},
         "shape": list(look.shape[1:]),
-        "fingerprint": None if isinstance(points, str) else _fingerprint(points),
     }
     _check_record(path, record)
     model = _build(settings, tuple(look.shape[1:]), look)
@@ -161,17 +157,21 @@ def train_run(settings: RunSettings, path: Path, *, progress: bool | None = None
     if settings.l2 is not None or settings.critic_steps is not None:
         given = {"l2": settings.l2, "critic_steps": settings.critic_steps}
         objective = LearnedStein(**{name: value for name, value in given.items() if value is not None})
-    return train(
-        model,
-        (lambda n, generator: draw_toy(points, n, generator)) if isinstance(points, str) else points,
-        objective=objective,
-        **{field.name: getattr(settings, field.name) for field in fields(TrainSettings)},
-        checkpoint=path / "checkpoints",
-        checkpoint_every=settings.checkpoint_every,
-        log_every=settings.log_every,
-        callbacks=[_RecordWriter(path, record)],
-        progress=progress,
-    )
+    try:
+        return train(
+            model,
+            (lambda n, generator: draw_toy(points, n, generator)) if isinstance(points, str) else points,
+            objective=objective,
+            **{field.name: getattr(settings, field.name) for field in fields(TrainSettings)},
+            checkpoint=path / "checkpoints",
+            checkpoint_every=settings.checkpoint_every,
+            log_every=settings.log_every,
+            callbacks=[_RecordWriter(path, record)],
+            progress=progress,
+        )
+    except InputError as error:
+        # What the library calls x is the data of a run.
+        raise (error.renamed("data") if error.argument == "x" else error) from error.__cause__
 
 
 class _RecordWriter:
@@ -183,7 +183,7 @@ class _RecordWriter:
     def __call__(self, step: int, model: nn.Module, row: dict[str, float]) -> None:
         if not self.is_written:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_file(self.path / "run.json", json.dumps(self.record, indent=2).encode())
+            write_file(self.path / "run.json", sealed_json(self.record))
             self.is_written = True
 
 
@@ -205,19 +205,9 @@ def _look(points: str | np.ndarray, seed: int) -> torch.Tensor:
     """Points to take scales from: fresh ones, or rows from all over the file."""
     if isinstance(points, str):
         return draw_toy(points, _LOOK_ROWS, seed)
-    return _spread_rows(points, _LOOK_ROWS).float()
-
-
-def _spread_rows(points: np.ndarray, count: int) -> torch.Tensor:
     rows: Rows = points if isinstance(points, np.memmap) else torch.from_numpy(np.ascontiguousarray(points))
-    index = torch.linspace(0, len(points) - 1, min(count, len(points)), dtype=torch.float64).round().long()
-    return read_rows(rows, index)
-
-
-def _fingerprint(points: np.ndarray) -> str:
-    """Tells one file of points from another: the shape, and rows from all over it."""
-    content = _spread_rows(points, _FINGERPRINT_ROWS).contiguous().numpy().tobytes()
-    return hashlib.sha256(f"{points.shape}".encode() + content).hexdigest()
+    index = torch.linspace(0, len(points) - 1, min(_LOOK_ROWS, len(points)), dtype=torch.float64).round().long()
+    return read_rows(rows, index).float()
 
 
 def _build(settings: RunSettings, shape: tuple[int, ...], look: torch.Tensor | None = None) -> nn.Module:
@@ -236,11 +226,14 @@ def _read_record(path: Path, name: str) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        record = json.loads(file.read_text())
+        record = read_sealed(file.read_bytes())
         _recorded(record)
+        tuple(record["shape"])
         return record
-    except (ValueError, KeyError, TypeError):
-        raise InputError(name, f"{file} does not describe a run of steinscope train") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            name, f"{file} does not describe a run of steinscope train, or has been changed: {error}"
+        ) from None
 
 
 def _recorded(record: dict[str, Any]) -> RunSettings:
@@ -262,5 +255,3 @@ def _check_record(path: Path, record: dict[str, Any]) -> None:
                     f"the run in {path} was made with {before['settings'].get(key)!r}, got {value!r}; "
                     "use the same settings or another --out",
                 )
-        if before["fingerprint"] != record["fingerprint"]:
-            raise InputError("data", f"the points have changed since the run in {path} began; use another --out")

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from itertools import count as count_from
 
 import torch
 from torch import Tensor, distributed
@@ -17,6 +19,8 @@ from torch import Tensor, distributed
 from steinscope.errors import InputError
 
 __all__ = ["ONE_PROCESS", "Processes", "processes"]
+
+_groups = count_from()
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,21 @@ def processes() -> Iterator[Processes]:
     if not distributed.is_available() or (count == 1 and not distributed.is_initialized()):
         yield ONE_PROCESS
         return
-    is_mine = not distributed.is_initialized()
-    if is_mine:
-        distributed.init_process_group("gloo")
-    try:
+    if distributed.is_initialized():
         yield Processes(distributed.get_rank(), distributed.get_world_size())
+        return
+    store, rank, count = _rendezvous()
+    # A name of its own for each group: under the same name the processes would find the addresses of the last one.
+    name = f"steinscope/{next(_groups)}"
+    distributed.init_process_group("gloo", store=distributed.PrefixStore(name, store), rank=rank, world_size=count)
+    try:
+        yield Processes(rank, count)
     finally:
-        if is_mine:
-            distributed.destroy_process_group()
+        distributed.destroy_process_group()
+
+
+@cache
+def _rendezvous() -> tuple[distributed.Store, int, int]:
+    """Where the processes that torchrun started find each other, this process's number, and how many there are. It
+    stays until the process ends, because it may be this process that the others are connected to."""
+    return next(distributed.rendezvous("env://"))

@@ -15,6 +15,7 @@ from steinscope.objectives.base import TrainingObjective
 from steinscope.registries import OBJECTIVES
 from steinscope.settings import TrainSettings
 from steinscope.support.checks import check_count
+from steinscope.support.files import check_directory
 from steinscope.support.progress import progress_bar
 from steinscope.training.batches import make_batches
 from steinscope.training.checkpoint import load_checkpoint, newest_step, save_checkpoint
@@ -80,7 +81,8 @@ def train(
         checkpoint: A directory for checkpoints.
         checkpoint_every: Steps between two checkpoints. There is always one at the end.
         keep: How many of the newest checkpoints stay; None for all.
-        resume: Whether to resume from the newest checkpoint in that directory. If not, the directory must hold none.
+        resume: Whether to resume from the newest checkpoint in that directory, which must have been made with the same
+            points, objective and settings. If not, the directory must hold none.
         log_every: Steps between two log points.
         callbacks: Called at each log point with the step, the model and the numbers of the history. The model is a copy
             with averaged parameters where averaging was asked for.
@@ -112,13 +114,17 @@ def train(
     check_count("log_every", log_every)
     if keep is not None:
         check_count("keep", keep)
+    directory = None if checkpoint is None else Path(checkpoint)
+    check_directory(directory, "checkpoint")
     dtype, device = dtype or parameters[0].dtype, device or parameters[0].device
     with processes() as shared:
         batches = make_batches(x, batch_size, seed, dtype=dtype, device=device, shared=shared)
         name, objective = _find_objective(objective)
-        loop = Loop(model, parameters, objective, batches, name, settings, shared)
-        if checkpoint is not None:
-            start = _read_checkpoint(Path(checkpoint), resume) or start
+        # The points are identified only where a later run could take others for them.
+        data = None if directory is None else batches.identity()
+        loop = Loop(model, parameters, objective, batches, name, settings, shared, data)
+        if directory is not None:
+            start = _read_checkpoint(directory, resume, data) or start
         if start is not None:
             loop.restore(start)
         if loop.step > steps:
@@ -127,17 +133,17 @@ def train(
             while loop.step < steps:
                 loop.make_step()
                 is_last = loop.step == steps
-                is_saved = checkpoint is not None and (is_last or loop.step % checkpoint_every == 0)
+                is_saved = directory is not None and (is_last or loop.step % checkpoint_every == 0)
                 if is_last or is_saved or loop.step % log_every == 0:
-                    row = loop.log(checkpoint)
+                    row = loop.log(directory)
                     if shared.writes:
                         advance(loop.step, f"loss {row['model_loss']:.4g}")
                         shown = (loop.averaged_model() or model) if callbacks else model
                         for callback in callbacks:
                             callback(loop.step, shown, row)
-                if is_saved and checkpoint is not None:
+                if is_saved and directory is not None:
                     if shared.writes:
-                        save_checkpoint(checkpoint, loop.step, vars(loop.state()), keep=keep)
+                        save_checkpoint(directory, loop.step, vars(loop.state()), keep=keep)
                     shared.wait()
         columns = np.array(loop.rows, dtype=np.float64).reshape(-1, 4).T
         history = TrainHistory(columns[0].astype(np.int64), columns[1], columns[2], columns[3])
@@ -153,7 +159,8 @@ def _find_objective(objective: str | TrainingObjective) -> tuple[str, TrainingOb
     return objective, OBJECTIVES[objective].make()
 
 
-def _read_checkpoint(directory: Path, resume: bool) -> TrainState | None:
+def _read_checkpoint(directory: Path, resume: bool, data: dict[str, str | None] | None) -> TrainState | None:
+    """The state to resume from, if there is one, after looking whether it was made with these points."""
     if not resume:
         if (step := newest_step(directory)) is not None:
             raise InputError(
@@ -165,9 +172,22 @@ def _read_checkpoint(directory: Path, resume: bool) -> TrainState | None:
     if found is None:
         return None
     try:
-        return TrainState(**found[1])
+        state = TrainState(**found[1])
     except TypeError:
         raise InputError("checkpoint", f"{directory} holds something else than a training run") from None
+    _check_data(state.data or {}, data or {}, directory)
+    return state
+
+
+def _check_data(there: dict[str, str | None], here: dict[str, str | None], directory: Path) -> None:
+    problem = None
+    old, new = there.get("digest"), here.get("digest")
+    if there.get("points") != here.get("points"):
+        problem = f"points {there.get('points')}, got points {here.get('points')}"
+    elif old and new and old != new:
+        problem = f"other points {here.get('points')}, whose digest begins with {old[:8]}, got {new[:8]}"
+    if problem:
+        raise InputError("x", f"the run in {directory} was made with {problem}; use the same or another directory")
 
 
 def _check_model(model: Any) -> list[Tensor]:

@@ -40,6 +40,7 @@ class TrainState:
         optimisers: The state of the model's optimiser and of the auxiliary one.
         average: The averaged parameters, or None.
         history: The rows of the history.
+        data: What tells its points from others, or None where there are no checkpoints.
     """
 
     step: int
@@ -49,6 +50,7 @@ class TrainState:
     optimisers: list[dict[str, Any]] = field(repr=False)
     average: dict[str, Tensor] | None = field(repr=False)
     history: list[list[float]] = field(repr=False)
+    data: dict[str, str | None] | None = None
 
 
 class Loop:
@@ -63,13 +65,15 @@ class Loop:
         objective_name: str,
         settings: TrainSettings,
         shared: Processes,
+        data: dict[str, str | None] | None = None,
     ) -> None:
         if shared.count > 1 and objective.unshareable:
             raise InputError("objective", objective.unshareable)
         self.model, self.parameters, self.objective, self.objective_name = model, parameters, objective, objective_name
-        self.batches, self.settings, self.shared = batches, settings, shared
+        self.batches, self.settings, self.shared, self.data = batches, settings, shared, data
         self.device = parameters[0].device
         shared.copy_from_first(parameters)
+        self.objective_settings = {f"objective.{name}": value for name, value in objective.settings().items()}
         objective.begin(model, batches.look(_LOOK_ROWS), derive_generator(settings.seed, _BEGIN, device=self.device))
         auxiliary = objective.auxiliary
         self.auxiliary_parameters: list[Tensor] = (
@@ -199,18 +203,20 @@ class Loop:
             optimisers=copy.deepcopy([optimiser.state_dict() for optimiser in self.optimisers]),
             average=None if self.average is None else _copied(self.average),
             history=[list(row) for row in self.rows],
+            data=self.data,
         )
 
     def _fixed(self) -> dict[str, Any]:
-        return {"objective": self.objective_name, **self.settings.fixed()}
+        return {"objective": self.objective_name, **self.objective_settings, **self.settings.fixed()}
 
     def restore(self, state: TrainState) -> None:
         """Resume from a state, after looking whether it belongs to this model and these settings."""
-        for key, value in self._fixed().items():
-            if state.settings.get(key) != value:
+        here, there = self._fixed(), state.settings
+        for key in (*here, *there):
+            if here.get(key) != there.get(key):
                 raise InputError(
                     key,
-                    f"the run to resume was made with {state.settings.get(key)!r}, got {value!r}; "
+                    f"the run to resume was made with {there.get(key)!r}, got {here.get(key)!r}; "
                     "use the same settings or another directory",
                 )
         _check_same(self.model.state_dict(), state.model, "model")
