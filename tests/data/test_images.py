@@ -1,6 +1,8 @@
 import gzip
 import inspect
 import math
+import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from steinscope.data import images as module
 from steinscope.data.images import logit_log_det
 
 from helpers import generator
+
+IDX = bytes([0, 0, 8, 1, 0, 0, 3, 232])
 
 
 def pixels(n=20, size=6):
@@ -48,13 +52,29 @@ def test_the_idx_header_is_that_of_the_format(tmp_path):
         (b"\x89PNG....", "not an idx file: it starts with 89 50 4e 47"),
         (bytes([0, 0, 8, 3, 0, 0]), "ends within its header"),
         (bytes([0, 0, 8, 1, 0, 0, 0, 5, 1, 2]), r"expected 5 bytes for shape \(5,\), got 2"),
-        (gzip.compress(bytes(100_000), mtime=0)[:60], "cannot be read"),
+        (gzip.compress(IDX + os.urandom(1000), mtime=0)[:60], "cannot be read: Compressed file ended before"),
+        (gzip.compress(IDX + bytes(999), mtime=0), r"expected 1000 bytes for shape \(1000,\), got 999"),
+        (gzip.compress(IDX + bytes(1001), mtime=0), r"expected 1000 bytes for shape \(1000,\), got more"),
+        (b"\x1f\x8b\x08" + bytes(7) + b"\xff" * 50, "cannot be read: Error -3 while decompressing"),
+        (bytes([0, 0, 8, 65]) + bytes([0, 0, 0, 1]) * 65 + b"0", "expected an array of at most 64 dimensions, got 65"),
+        (bytes([0, 0, 14, 8]) + b"\xff" * 32, "expected [0-9]{70,} bytes for shape"),
     ],
 )
 def test_damaged_idx_files(content, message, tmp_path):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_idx(tmp_path / "file")
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bytes])
+def test_a_file_that_would_fill_the_memory_is_refused_by_its_header(compress, tmp_path):
+    """It declares 3 GB, and is not unpacked: the rest of it is missing, which nobody finds out."""
+    (tmp_path / "bomb").write_bytes(compress(bytes([0, 0, 8, 1]) + (3 * 10**9).to_bytes(4) + bytes(3_000_000)))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="would unpack from .* to 3000000000 bytes|expected 3000000000 bytes"):
+        read_idx(tmp_path / "bomb")
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
 
 
 def test_where_images_are_looked_for(tmp_path, monkeypatch):

@@ -1,4 +1,7 @@
+import json
 import sys
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pyarrow
@@ -9,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from steinscope import InputError
-from steinscope.data import read_table, tables
+from steinscope.data import read_table, tables, unpacking
+from steinscope.data.tables import load_table
 from steinscope.points import check_rows
 
 X = np.array([[1.0, -2.5], [3e-3, 4.0], [5.0, 6.0]])
@@ -127,6 +131,102 @@ def write_texts_to_parquet(path):
     pyarrow.parquet.write_table(pyarrow.table({"a": [1.0], "city": ["Oslo"]}), path)
 
 
+def declare(shape):
+    """An .npy file that declares a shape and holds two numbers."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text = text.ljust(502) + b"\n"
+    return lambda path: path.write_bytes(b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text + bytes(16))
+
+
+def zipped(write, member="x.npy"):
+    def write_zip(path):
+        write(path)
+        content = path.read_bytes()
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(member, content)
+
+    return write_zip
+
+
+def encrypted(path):
+    np.savez(path, x=X)
+    content = bytearray(path.read_bytes())
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+
+
+def damaged_deflate(path):
+    np.savez_compressed(path, x=np.random.default_rng(0).standard_normal((100, 3)))
+    content = bytearray(path.read_bytes())
+    start = 30 + len("x.npy") + int.from_bytes(content[28:30], "little")
+    content[start : start + 20] = b"\xff" * 20
+    path.write_bytes(content)
+
+
+def as_pandas(table, *indices):
+    """As pandas writes it, with an index in some columns or nowhere but in the description."""
+    described = {"index_columns": [*indices, {"kind": "range", "start": 0, "stop": 3, "step": 1}], "columns": []}
+    return table.replace_schema_metadata({b"pandas": json.dumps(described).encode()})
+
+
+def only_an_index(path):
+    pyarrow.parquet.write_table(as_pandas(pyarrow.table({"when": [1.0]}), "when"), path)
+
+
+def test_row_numbers_of_data_frames_are_no_coordinate(tmp_path):
+    numbers = {"__index_level_0__": [5, 6, 7], "a": X[:, 0], "site": ["x", "y", "z"], "b": X[:, 1]}
+    table = as_pandas(pyarrow.table(numbers), "__index_level_0__", "site")
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    found = load_table(tmp_path / "a.parquet", "x")
+    np.testing.assert_array_equal(found.array, X)
+    assert found.names == ("a", "b")
+    # Other programs that save it again drop the description and keep the column.
+    plain = pyarrow.table({"a": X[:, 0], "b": X[:, 1], "__index_level_0__": [5, 6, 7]})
+    pyarrow.parquet.write_table(plain, tmp_path / "b.parquet")
+    np.testing.assert_array_equal(read_table(tmp_path / "b.parquet", "x"), X)
+
+
+def test_a_first_line_of_column_numbers_is_what_the_user_says(tmp_path):
+    (tmp_path / "a.csv").write_text("0,1\n3,4.5\n")
+    np.testing.assert_array_equal(read_table(tmp_path / "a.csv", "x", header=False), [[0, 1], [3, 4.5]])
+    named = load_table(tmp_path / "a.csv", "x", header=True)
+    np.testing.assert_array_equal(named.array, [[3, 4.5]])
+    assert named.names == ("0", "1")
+    # Close to it, but what no data frame writes.
+    (tmp_path / "b.csv").write_text("0,1.0\n3,4.5\n")
+    assert read_table(tmp_path / "b.csv", "x").shape == (2, 2)
+
+
+def test_names_of_columns_are_kept(tmp_path):
+    (tmp_path / "a.csv").write_text('\n"mass", "size, cm"\n1,2\n')
+    assert load_table(tmp_path / "a.csv", "x").names == ("mass", "size, cm")
+    np.save(tmp_path / "a.npy", X)
+    assert load_table(tmp_path / "a.npy", "x").names is None
+
+
+def npz_bomb(path):
+    np.savez_compressed(path, x=np.zeros(4_000_000))
+
+
+def parquet_bomb(path):
+    pyarrow.parquet.write_table(pyarrow.table({"a": np.zeros(4_000_000)}), path)
+
+
+@pytest.mark.parametrize("name, write", [("a.npz", npz_bomb), ("a.parquet", parquet_bomb)])
+def test_a_file_that_would_fill_the_memory_is_refused_by_its_header(tmp_path, monkeypatch, name, write):
+    write(tmp_path / name)
+    assert read_table(tmp_path / name, "x").size == 4_000_000
+    monkeypatch.setattr(unpacking, "_FREE_BYTES", 2**20)
+    tracemalloc.start()
+    with pytest.raises(
+        InputError, match=f"x: .*{name} would unpack from [0-9]+ to 320+[0-9]* bytes, more than 200 times"
+    ):
+        read_table(tmp_path / name, "x")
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     "name, write, message",
     [
@@ -142,7 +242,7 @@ def write_texts_to_parquet(path):
         ("a.npy", cut_short, "x: .*a.npy is not a whole file"),
         ("a.npy", write_npy(np.array([{}, None])), "x: .*a.npy holds Python objects, which are not read"),
         ("a.npz", write_npz(x=np.array([{}, None])), "x: .*a.npz holds Python objects, which are not read"),
-        ("a.npz", write_npz(), r"x: .*a.npz holds 0 arrays \(\), expected one$"),
+        ("a.npz", write_npz(), "x: .*a.npz holds 0 arrays, expected one$"),
         ("a.npy", write_npy(np.array(["a"])), "x: .*a.npy holds text, expected an array of real numbers"),
         ("a.npy", write_npy(np.array([1j])), "x: .*a.npy holds complex numbers"),
         ("a.npy", write_npy(np.float64(1)), "x: .*a.npy holds a single number, expected rows of points"),
@@ -155,10 +255,30 @@ def write_texts_to_parquet(path):
         ("a.csv", write_text("a,b\n"), "x: .*a.csv has a line of names and no numbers"),
         ("a.csv", write_text(",a\n0,1\n"), r"x: the first column of .*a.csv has no name.*index=False"),
         ("a.csv", write_text("\xe9\xff,b\n1,2\n"), "x: .*a.csv is not a text file in UTF-8"),
+        ("a.csv", write_text("\n \n"), "x: .*a.csv has no numbers"),
+        ("a.csv", write_text("a,b,c\n1,2\n"), "x: .*a.csv has 3 names above 2 columns"),
+        ("a.csv", write_text("0,1,2\n3,4,5\n"), "x: the first line of .*a.csv, 0,1,2, can be names .* or --no-header"),
+        ("a.csv", write_text("0\n3.5\n"), "x: the first line of .*a.csv, 0, can be names of columns or a point"),
+        ("a.csv", write_text("\n0;1\n3;4\n"), "x: the first line of .*a.csv, 0,1, can be names of columns"),
+        ("a.csv", write_text(",0,1\n0,3,4\n"), r"x: the first column of .*a.csv has no name.*index=False"),
+        ("a.csv", write_text("Unnamed: 0,a\n0,3\n"), r"x: the first column of .*a.csv has no name.*index=False"),
+        ("a.csv", write_text("a,b\n1," + "9" * 200_000 + "x\n"), "x: .*a.csv cannot be read as numbers .field larger"),
+        ("a.csv", write_text("9" * 200_000 + ",1\n1,2\n"), "x: the first line of .*a.csv cannot be read .field larger"),
+        ("a.npy", declare("(10**11, 10)"), "x: .*a.npy is not a whole file"),
+        ("a.npy", declare("(100000000000, 10)"), "x: .*a.npy .* its header declares 8000000000000 bytes"),
+        ("a.npy", declare("(10000000000000000000000, 3)"), "x: .*a.npy .* its header declares 240+ bytes"),
+        ("a.npy", declare("(-3, 2)"), r"x: .*a.npy is not a whole file: its header declares the shape \(-3, 2\)"),
+        ("a.npy", declare("(3"), "x: .*a.npy is not a whole file"),
+        ("a.npy", declare(str((1,) * 65)), "x: .*a.npy is not a whole file .maximum supported dimension"),
+        ("a.npy", write_text("\x93NUMPY\x03\0"), "x: .*a.npy is an .npy file of version 3, expected 1 or 2"),
+        ("a.npz", zipped(declare("(100000000000, 10)")), "x: .*a.npz .* its header declares 8000000000000 bytes"),
+        ("a.npz", zipped(write_text("hello"), "notes.txt"), "x: .*a.npz holds 0 arrays, expected one$"),
+        ("a.npz", encrypted, "x: .*a.npz is encrypted, expected an .npz file without a password"),
+        ("a.npz", damaged_deflate, "x: .*a.npz is not a whole file .Error -3 while decompressing"),
+        ("a.parquet", only_an_index, "x: .*a.parquet has no columns"),
         ("a.parquet", write_texts_to_parquet, "x: column 'city' of .*a.parquet holds string, expected numbers"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:loadtxt. input contained no data")
 def test_every_way_of_being_wrong_is_one_line(tmp_path, name, write, message):
     write(tmp_path / name)
     with pytest.raises(InputError, match=message) as caught:

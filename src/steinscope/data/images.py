@@ -9,8 +9,9 @@ import gzip
 import math
 import os
 import struct
+import zlib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
+from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError
+from steinscope.support.files import write_file
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = [
@@ -39,6 +42,7 @@ DATA_SETS = ("mnist", "fashion-mnist")
 FILES = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
 _SYSTEM_DIRECTORY = Path("/usr/share/datasets")  # where Debian's dataset-fashion-mnist is installed
 _LEVELS = 256
+_MOST_DIMENSIONS = 64  # of a NumPy array
 _IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -98,21 +102,33 @@ def read_idx(path: str | Path) -> np.ndarray:
         with path.open("rb") as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path) if is_compressed else path.open("rb") as file:
-            content = file.read()
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
+            return _read_idx(file, path, is_compressed)
+    except (EOFError, gzip.BadGzipFile, zlib.error, OSError) as error:
         raise InputError(str(path), f"cannot be read: {error}") from None
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
-        raise InputError(str(path), f"not an idx file: it starts with {content[:4].hex(' ') or 'nothing'}")
-    dtype, ndim = np.dtype(_IDX_TYPES[content[2]]), content[3]
-    start = 4 + 4 * ndim
-    if len(content) < start:
+
+
+def _read_idx(file: Any, path: Path, is_compressed: bool) -> np.ndarray:
+    """The array in an open file, of which no more is read than its header declares."""
+    start = file.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES:
+        raise InputError(str(path), f"not an idx file: it starts with {start.hex(' ') or 'nothing'}")
+    dtype, ndim = np.dtype(_IDX_TYPES[start[2]]), start[3]
+    if ndim > _MOST_DIMENSIONS:
+        raise InputError(str(path), f"expected an array of at most {_MOST_DIMENSIONS} dimensions, got {ndim}")
+    sizes = file.read(4 * ndim)
+    if len(sizes) < 4 * ndim:
         raise InputError(str(path), "ends within its header")
-    shape = struct.unpack(f">{ndim}I", content[4:start])
-    expected = math.prod(shape) * dtype.itemsize
-    if len(content) - start != expected:
-        raise InputError(str(path), f"expected {expected} bytes for shape {shape}, got {len(content) - start}")
-    array = np.frombuffer(content, dtype, offset=start).reshape(shape)
-    return array.astype(dtype.newbyteorder("="))
+    shape = struct.unpack(f">{ndim}I", sizes)
+    expected, size = math.prod(shape) * dtype.itemsize, path.stat().st_size
+    if is_compressed:
+        check_unpacked(str(path), path, unpacked=expected, packed=size)
+    elif size - file.tell() != expected:
+        raise InputError(str(path), f"expected {expected} bytes for shape {shape}, got {size - file.tell()}")
+    content = file.read(expected + 1)
+    if len(content) != expected:
+        came = f"{len(content)}" if len(content) < expected else "more"
+        raise InputError(str(path), f"expected {expected} bytes for shape {shape}, got {came}")
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def write_idx(path: str | Path, array: np.ndarray) -> None:
@@ -123,7 +139,7 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
     code = codes[array.dtype]
     header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
     content = header + array.astype(_IDX_TYPES[code]).tobytes()
-    Path(path).write_bytes(gzip.compress(content, mtime=0) if str(path).endswith(".gz") else content)
+    write_file(Path(path), gzip.compress(content, mtime=0) if str(path).endswith(".gz") else content)
 
 
 def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n size size"]:
