@@ -14,15 +14,17 @@ from steinscope import __version__
 from steinscope.commands.compare import compare
 from steinscope.commands.data import data
 from steinscope.commands.demo import demo
+from steinscope.commands.inputs import STANDARD_INPUT
 from steinscope.commands.reproduce import reproduce
 from steinscope.commands.sample import sample
 from steinscope.commands.test import test
 from steinscope.commands.train import train
-from steinscope.errors import DownloadError, InputError, NonFiniteError
+from steinscope.errors import DownloadError, InputError, NonFiniteError, one_line
 
 __all__ = ["app", "main"]
 
 _PATIENCE_SECONDS = 30.0
+_TRACEBACK = "STEINSCOPE_TRACEBACK"
 
 app = App(
     name="steinscope",
@@ -51,13 +53,16 @@ def main(arguments: list[str] | None = None) -> None:
         arguments: What follows the name of the command; by default what the process was started with.
     """
     tokens = sys.argv[1:] if arguments is None else arguments
+    tokens = [STANDARD_INPUT if token == "-" else token for token in tokens]
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             sys.exit(app(tokens, print_error=False, exit_on_error=False, result_action="return_value") or 0)
     except UnusedCliTokensError as error:
         _fail(f"unexpected {' '.join(error.unused_tokens or ())}; see --help", 2)
-    except (CycloptsError, InputError) as error:
+    except CycloptsError as error:
+        _fail(" ".join(str(error).split()), 2)
+    except InputError as error:
         _fail(str(error), 2)
     except (NonFiniteError, DownloadError) as error:
         _fail(str(error), 1)
@@ -71,6 +76,12 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{where}{error.strerror or error}", 1)
     except KeyboardInterrupt:
         _fail("stopped", 130)
+    except Exception as error:
+        # A model of the user's own can fail in any way, and so can this program.
+        if os.environ.get(_TRACEBACK):
+            raise
+        first = (str(error).strip().splitlines() or [""])[0]
+        _fail(f"{type(error).__name__}{': ' if first else ''}{first}; set {_TRACEBACK}=1 to see where", 1)
 
 
 def _fail(message: str, status: int) -> NoReturn:
@@ -81,13 +92,13 @@ def _fail(message: str, status: int) -> NoReturn:
     """
     if not _is_first_process():
         time.sleep(_PATIENCE_SECONDS)
-    print(f"steinscope: {message}", file=sys.stderr)
+    print(f"steinscope: {one_line(message)}", file=sys.stderr)
     sys.exit(status)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     if _is_first_process():
-        print(f"steinscope: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"steinscope: warning: {one_line(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 def _is_first_process() -> bool:

@@ -27,6 +27,9 @@ class Validation(NamedTuple):
     l2: float
 
 
+# More than this is a slip of the keyboard, which would fill the memory before anything is said.
+_MOST_WIDTH, _MOST_DEPTH, _MOST_BATCH = 2**13, 2**6, 2**20
+
 Select = str | Callable[[Validation], float]
 
 SELECTIONS: dict[str, Callable[[Validation], float]] = {
@@ -150,6 +153,7 @@ class RunSettings(TrainSettings):
 
     Arguments:
         data: The name of a two-dimensional data set, or a file with points.
+        header: Whether the first line of a .csv file holds names; by default it does if none of them is a number.
         model: An energy-based model, "ebm", or a "gaussian".
         width: Units in each hidden layer of the EBM.
         depth: Its hidden layers.
@@ -161,6 +165,7 @@ class RunSettings(TrainSettings):
     """
 
     data: str
+    header: bool | None = None
     model: str = "ebm"
     width: int = 128
     depth: int = 2
@@ -173,7 +178,10 @@ class RunSettings(TrainSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("model", self.model, ("ebm", "gaussian"))
-        _keep(self, check_count, "width", "depth", "checkpoint_every", "log_every", "critic_steps")
+        _keep(self, check_count, "checkpoint_every", "log_every", "critic_steps")
+        _keep(self, partial(check_count, most=_MOST_WIDTH), "width")
+        _keep(self, partial(check_count, most=_MOST_DEPTH), "depth")
+        _keep(self, partial(check_count, most=_MOST_BATCH), "batch_size")
         _keep(self, partial(check_number, over=0), "l2")
         if self.objective not in OBJECTIVES:
             raise InputError("objective", f"expected one of {', '.join(OBJECTIVES)}, got {self.objective!r}")

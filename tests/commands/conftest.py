@@ -38,6 +38,7 @@ def runs(here):
     """Files and directories that are no whole runs of `steinscope train`."""
     np.save("broken.npy", [[1.0], [np.nan]])
     np.save("images.npy", np.ones((100, 2, 2)))
+    (here / "numbers.csv").write_text("0,1\n2,3\n")
     for name, content in (("other", b"{}"), ("new", sealed_json({"settings": {"data": "moons"}, "shape": [2]}))):
         (here / name).mkdir()
         (here / name / "run.json").write_bytes(content)

@@ -1,5 +1,7 @@
 """`steinscope data`."""
 
+import pytest
+
 from helpers import run_command
 
 
@@ -10,6 +12,7 @@ def test_a_download_that_fails_is_one_line(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_source_must_be_an_address(command, tmp_path):
-    done = command("data", "mnist", "--out", tmp_path, "--source", "here")
+@pytest.mark.parametrize("source", ["here", "http://[bad", "https://", "http://here:port/", "://", "http://here:99999"])
+def test_a_source_must_be_an_address(command, tmp_path, source):
+    done = command("data", "mnist", "--out", tmp_path, "--source", source)
     assert done.code == 2 and "steinscope: source: expected an address such as https" in done.err

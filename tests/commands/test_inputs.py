@@ -1,7 +1,16 @@
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from steinscope.commands.inputs import named
+from steinscope.commands.inputs import STANDARD_INPUT, load_model, named, read_points, read_scores
+from steinscope.data.tables import Table
 from steinscope.errors import InputError
+
+from helpers import assert_one_line
 
 
 def test_names_of_models(tmp_path, monkeypatch):
@@ -12,3 +21,59 @@ def test_names_of_models(tmp_path, monkeypatch):
     assert named("model", ["run.1", "a.b:c.d", "x=a:b"]) == {"run.1": "run.1", "c.d": "a.b:c.d", "x": "a:b"}
     with pytest.raises(InputError, match="model: expected NAME=SOURCE or SOURCE, got 'x='"):
         named("model", ["x="])
+
+
+def typed_in(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+
+
+def test_points_come_from_the_standard_input(arrays, here, command, monkeypatch):
+    options = ["--score", "scores.npy", "--critics", "linear", "--json"]
+    expected = json.loads(command("test", "x.npy", *options).out)
+    rows = "".join(",".join(map(repr, row)) + "\n" for row in arrays.tolist())
+    np.savez(here / "x.npz", arrays)
+    for content in ((here / "x.npy").read_bytes(), (here / "x.npz").read_bytes(), f"a,b,c\n{rows}".encode()):
+        typed_in(monkeypatch, content)
+        assert json.loads(command("test", "-", *options).out)["pvalue"] == pytest.approx(expected["pvalue"], rel=1e-4)
+    typed_in(monkeypatch, b"")
+    assert_one_line(command("test", "-", "--score", "scores.npy"), "^steinscope: x: the standard input is empty$")
+
+
+def test_a_memmap_of_the_standard_input_stays_readable(arrays, here, monkeypatch):
+    monkeypatch.setattr("steinscope.data.tables._MEMORY_BYTES", 0)
+    typed_in(monkeypatch, (here / "x.npy").read_bytes())
+    points = read_points(STANDARD_INPUT).array
+    assert isinstance(points, np.memmap)
+    np.testing.assert_array_equal(points, arrays)
+
+
+def test_columns_of_scores_are_those_of_the_points(tmp_path):
+    x = Table(np.ones((2, 3)), ("a", "b", "c"))
+    for names in ("a,b,c", "score a,score b,score c", "1.5,2,3", "a,d,e"):
+        (tmp_path / "s.csv").write_text(f"{names}\n" + "1,2,3\n" * (1 if names[0] == "1" else 2))
+        assert read_scores(str(tmp_path / "s.csv"), x, "score").shape == (2, 3)
+    (tmp_path / "s.csv").write_text("a,c,b\n1,2,3\n4,5,6\n")
+    message = "score: column 2 of .*s.csv is 'c', which is column 3 of x; expected the columns in the order of x"
+    with pytest.raises(InputError, match=message):
+        read_scores(str(tmp_path / "s.csv"), x, "score")
+
+
+def test_what_the_first_line_holds_can_be_said(here, command):
+    rng = np.random.default_rng(0)
+    lines = "".join(f"{a!r},{b!r}\n" for a, b in rng.standard_normal((200, 2)).tolist())
+    (here / "x.csv").write_text("0,1\n" + lines)
+    options = ["test", "x.csv", "--score", "x.csv", "--critics", "linear", "--json"]
+    assert_one_line(command(*options), "x: the first line of x.csv, 0,1, can be names of columns or a point")
+    assert json.loads(command(*options, "--header").out)["n"] == 200
+    assert json.loads(command(*options, "--no-header").out)["n"] == 201
+
+
+def test_installed_modules_come_before_those_of_the_current_directory(here, monkeypatch):
+    (here / "own_model.py").write_text("model = 1")
+    (here / "colorsys.py").write_text("model = 1")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(here))])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with pytest.raises(InputError, match="model: colorsys has no 'model'"):
+        load_model("colorsys:model", np.ones((3, 2)))
+    with pytest.raises(InputError, match=r"model: expected an object with score\(x\)"):
+        load_model("own_model:model", np.ones((3, 2)))

@@ -1,6 +1,7 @@
 """`steinscope reproduce`."""
 
 import os
+import re
 
 import pytest
 
@@ -25,6 +26,31 @@ def test_settings_are_json(setting, tmp_path):
 def test_an_unknown_setting_is_named_as_it_was_typed(command, tmp_path):
     done = command("reproduce", "gaussian", "--set", "deep=1", "--out", tmp_path / "new")
     assert done.code == 2 and done.err.startswith("steinscope: --set: expected some of dim, ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "name, setting",
+    [
+        ("gaussian", "dim=-3"),
+        ("gaussian", "dim=0"),
+        ("gaussian", "dim=2.5"),
+        ("gaussian", "dim=true"),
+        ("gaussian", "dim=null"),
+        ("gaussian", "dim=[1]"),
+        ("gof", "sigmas=[-0.5]"),
+        ("gof", "sigmas=[]"),
+        ("gof", "shapes=[[50,-40]]"),
+        ("gof", 'methods=["KSD", 3]'),
+        ("selection", "l2=NaN"),
+        ("ica", 'methods={"XX": {"lr": [0.1]}}'),
+        ("ica", 'methods={"ML": {"lr": [-0.1]}}'),
+    ],
+)
+def test_settings_are_of_the_kind_of_their_defaults(command, tmp_path, name, setting):
+    done = command("reproduce", name, "--scale", "smoke", "--set", setting, "--out", tmp_path / "new")
+    key = setting.partition("=")[0]
+    assert done.code == 2 and re.match(rf"steinscope: --set: {key} is .* by default, got .*\n$", done.err), done.err
     assert not list(tmp_path.iterdir())
 
 

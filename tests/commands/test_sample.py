@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from steinscope.support.files import read_sealed, sealed_json
+
 from helpers import SMALL_RUN, assert_one_line
 
 
@@ -41,9 +43,9 @@ def test_samples_as_csv_and_by_hmc(here, command):
 
 def test_a_damaged_or_foreign_checkpoint_is_not_loaded(here, command):
     command("train", "moons", "--steps", 5, *SMALL_RUN)
-    record = json.loads((here / "runs/moons/run.json").read_text())
+    record = read_sealed((here / "runs/moons/run.json").read_bytes())
     record["settings"]["width"] = 9
-    (here / "runs/moons/run.json").write_text(json.dumps(record))
+    (here / "runs/moons/run.json").write_bytes(sealed_json(record))
     done = command("sample", "runs/moons", "--out", "a.npy")
     assert done.code == 2 and "the checkpoint in runs/moons belongs to another model than its run.json" in done.err
     for path in here.glob("runs/moons/checkpoints/*.safetensors"):
@@ -61,7 +63,7 @@ def test_a_damaged_or_foreign_checkpoint_is_not_loaded(here, command):
         ("sample new --out a.npy", "run: new has no checkpoint yet; let steinscope train run longer"),
         ("sample other", "parameter --out requires an argument"),
         ("sample other --out a.txt", "out: expected a name that ends in .npy or .csv, got a.txt"),
-        ("sample other -n 0 --out a.npy", "n: expected a whole number from 1 on, got 0"),
+        ("sample other -n 0 --out a.npy", "n: expected a whole number from 1 to 100000000, got 0"),
     ],
 )
 def test_bad_input_is_one_line(runs, command, arguments, message):

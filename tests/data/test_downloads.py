@@ -84,6 +84,15 @@ def test_a_bad_connection_is_mended(faults, server, tmp_path):
         assert wanted[1] == f"bytes={len(CONTENT[FIRST]) // 2}-"
 
 
+def test_a_planted_link_is_not_followed(server, tmp_path):
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "victim").write_bytes(b"")
+    (tmp_path / "mnist" / f".{FIRST}.part").symlink_to(tmp_path / "victim")
+    with pytest.raises(DownloadError, match="gave up after 4 tries: .*symbolic links"):
+        download("mnist", tmp_path, source=server.address)
+    assert (tmp_path / "victim").read_bytes() == b""
+
+
 def test_what_has_arrived_is_kept_for_the_next_call(server, tmp_path):
     server.faults[FIRST] = ["truncated"] * module._TRIES
     with pytest.raises(DownloadError, match=r"gave up after 4 tries: the connection ended .* bytes are kept"):

@@ -53,6 +53,16 @@ def test_finished_trials_are_not_run_again(tmp_path, monkeypatch):
     assert set(ran) == set(range(5)) - lost
 
 
+def test_a_record_that_was_changed_is_run_again(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(runner, "load", lambda name: fake(ran))
+    reproduce("fake", "smoke", tmp_path, jobs=1)
+    for record in (tmp_path / "trials").iterdir():
+        record.write_text(record.read_text().replace('"square": 9', '"square": 8'))
+    ran.clear()
+    assert reproduce("fake", "smoke", tmp_path, jobs=1) == ["[0, 1, 4, 9, 16]"] and ran == [3]
+
+
 def test_options_replace_settings(tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr(runner, "load", lambda name: fake(ran))

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import Flag, SeedOption, load_model, named, read_points, read_scores
-from steinscope.commands.options import given_options, optional
+from steinscope.commands.inputs import HeaderOption, SeedOption, load_model, named, read_points, read_scores
+from steinscope.commands.options import Count, Flag, given_options, optional
 from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
-from steinscope.data.tables import column_names
 from steinscope.errors import InputError
 from steinscope.registries import CRITICS
 from steinscope.settings import FitSettings
@@ -39,12 +38,13 @@ def compare(
     *,
     score: list[str] | None = None,
     model: list[str] | None = None,
+    header: HeaderOption = None,
     critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
     metric: Literal["scaled", "whitened", "identity"] = "scaled",
-    folds: int = 5,
+    folds: Count = 5,
     l2: Annotated[float, Parameter(name="--l2")] = 0.5,
     fit: Annotated[FitOptions, Parameter(name="*")] = NOTHING_GIVEN,  # pyright: ignore[reportInvalidTypeForm]
-    jobs: int | None = None,
+    jobs: Count | None = None,
     seed: SeedOption = 0,
     json: Flag = False,
     csv: Path | None = None,
@@ -62,11 +62,12 @@ def compare(
     Parameters
     ----------
     x
-        The points: a .npy, .npz, .csv or .parquet file, one point in each row.
+        The points: a .npy, .npz, .csv or .parquet file, one point in each row; - for the standard input.
     score
         NAME=FILE: a file with a model's score at each point. Without NAME= the name is that of the file. Repeat it.
     model
-        NAME=MODEL: a model as package.module:object, or the directory of a run of steinscope train. Repeat it.
+        NAME=MODEL: a model as package.module:object, or the directory of a run of steinscope train. Repeat it. The code
+        of a module is run: name only one that you trust.
     metric
         The coordinates in which critics are measured: each in units of its standard deviation, all uncorrelated, or as
         they come.
@@ -95,8 +96,11 @@ def compare(
             raise InputError("model", f"two models are named {name!r}; give names as NAME=SOURCE")
     if not scores and not models:
         raise InputError("score, model", "give at least one model, as --score NAME=FILE or --model NAME=MODEL")
-    points = read_points(x)
-    candidates: dict[str, Any] = {name: read_scores(source, points, f"score {name}") for name, source in scores.items()}
+    table = read_points(x, header=header)
+    points = table.array
+    candidates: dict[str, Any] = {
+        name: read_scores(source, table, f"score {name}", header=header) for name, source in scores.items()
+    }
     candidates |= {name: load_model(source, points, f"model {name}") for name, source in models.items()}
     from steinscope.comparison import compare as rank
 
@@ -110,7 +114,7 @@ def compare(
         l2=l2,
         settings=settings,
         jobs=jobs,
-        names=column_names(x),
+        names=table.names,
         seed=seed,
         progress=not quiet,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from steinscope.commands.options import Count
+from steinscope.support.checks import check_count
 from steinscope.support.files import check_directory
 
 __all__ = ["demo"]
 
 
-def demo(*, out: Path = Path("results/demo"), points: int = 6000, steps: int = 1500) -> None:
+def demo(*, out: Path = Path("results/demo"), points: Count = 6000, steps: Count = 1500) -> None:
     """Train an energy-based model, rank it among others, test each, and write a report; about a minute.
 
     Examples:
@@ -28,6 +30,7 @@ def demo(*, out: Path = Path("results/demo"), points: int = 6000, steps: int = 1
         How many steps to train for.
     """
     check_directory(out, "out")
+    check_count("points", points, most=10**7)
     from steinscope.experiments.moons import run_demo
 
     for line in run_demo(out, points=points, steps=steps):

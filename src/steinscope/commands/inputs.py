@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,33 +14,65 @@ import numpy as np
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from steinscope.data.tables import read_table
+from steinscope.commands.options import Count
+from steinscope.data.tables import Table, load_table
 from steinscope.errors import InputError
 
-__all__ = ["Flag", "SeedOption", "load_model", "named", "read_points", "read_scores"]
+__all__ = ["STANDARD_INPUT", "HeaderOption", "SeedOption", "load_model", "named", "read_points", "read_scores"]
 
-Flag = Annotated[bool, Parameter(show_default=False)]
-SeedOption = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
+SeedOption = Annotated[Count, Parameter(validator=Number(gte=0, lt=2**63))]
+HeaderOption = Annotated[
+    bool | None,
+    Parameter(
+        negative="--no-header",
+        show_default=False,
+        help="Whether the first line of .csv files holds names; by default it does if none of them is a number.",
+    ),
+]
+# What `-` becomes before options are parsed, which would take it for one.
+STANDARD_INPUT = "<standard input>"
+# How the files begin that can come through the standard input. Anything else is text.
+_BEGINNINGS = {b"\x93NUMPY": ".npy", b"PK\x03\x04": ".npz", b"PAR1": ".parquet"}
 
 
-def read_points(source: str, name: str = "x") -> np.ndarray:
-    """Points from a file, with at least one row. Their values are checked later, by what uses them."""
-    points = read_table(source, name)
-    if points.size == 0:
-        raise InputError(name, f"{source} has shape {points.shape}, expected at least one row and one column")
+def read_points(source: str, name: str = "x", *, header: bool | None = None) -> Table:
+    """Points from a file or the standard input. Their values are checked later, by what uses them."""
+    points = _read_standard_input(name, header) if source == STANDARD_INPUT else load_table(source, name, header=header)
+    if points.array.size == 0:
+        raise InputError(name, f"{source} has shape {points.array.shape}, expected at least one row and one column")
     return points
 
 
-def read_scores(source: str, x: np.ndarray, name: str) -> np.ndarray:
+def _read_standard_input(name: str, header: bool | None) -> Table:
+    content = sys.stdin.buffer.read()
+    suffix = next((suffix for start, suffix in _BEGINNINGS.items() if content.startswith(start)), ".csv")
+    with tempfile.NamedTemporaryFile(prefix="steinscope-", suffix=suffix) as file:
+        file.write(content)
+        file.flush()
+        try:
+            return load_table(file.name, name, header=header)
+        except InputError as error:
+            raise InputError(name, error.problem.replace(file.name, "the standard input")) from None
+
+
+def read_scores(source: str, x: Table, name: str, *, header: bool | None = None) -> np.ndarray:
     """Scores from a file, of the shape of the points. Their values are checked later, by what uses them."""
-    scores = read_points(source, name)
-    if scores.shape != x.shape:
+    scores = read_points(source, name, header=header)
+    if scores.array.shape != x.array.shape:
         raise InputError(
             name,
-            f"{source} has shape {scores.shape}, expected that of x, {x.shape}: one score for each coordinate "
-            "of each point",
+            f"{source} has shape {scores.array.shape}, expected that of x, {x.array.shape}: one score for each "
+            "coordinate of each point",
         )
-    return scores
+    # Columns of scores may have names of their own, but not those of other columns of x.
+    for place, column in enumerate(scores.names or ()):
+        if x.names is not None and column in x.names and x.names[place] != column:
+            raise InputError(
+                name,
+                f"column {place + 1} of {source} is {column!r}, which is column {x.names.index(column) + 1} of x; "
+                "expected the columns in the order of x",
+            )
+    return scores.array
 
 
 def named(option: str, sources: Iterable[str]) -> dict[str, str]:
@@ -73,7 +106,8 @@ def load_model(source: str, x: np.ndarray, name: str = "model") -> Any:
     """A model by its name `package.module:object`, or from the directory of a run of `steinscope train`.
 
     Arguments:
-        source: What the user typed. Modules of the current directory can be named.
+        source: What the user typed. The code of the module is run. Modules of the current directory can be named, but
+            do not come before installed ones.
         x: The points. The model is tried at the first of them.
         name: What the user calls it, for messages.
     """
@@ -126,7 +160,7 @@ def _find_object(source: str, name: str) -> Any:
 def _import(module_name: str, source: str, name: str) -> Any:
     here = os.getcwd()
     if here not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

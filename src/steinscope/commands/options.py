@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, make_dataclass
-from typing import Annotated, Any, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from docstring_parser import parse
 
-__all__ = ["given_options", "optional"]
+__all__ = ["Count", "Flag", "given_options", "optional"]
+
+
+def _whole(_: Any, tokens: Sequence[Token]) -> int:
+    """A whole number as it was typed. By itself cyclopts takes 2.5 for 2."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,4000}", tokens[0].value):
+        raise ValueError(f"expected a whole number, got {tokens[0].value}")
+    return int(tokens[0].value)
+
+
+Flag = Annotated[bool, Parameter(show_default=False)]
+Count = Annotated[int, Parameter(converter=_whole)]
 
 
 def optional(
@@ -36,7 +49,10 @@ def optional(
     for field in fields(settings):
         if field.name not in leave_out:
             text = " ".join((described[field.name] or "").replace("`", "").split())
-            parameter = Parameter(name=_option(field.name), help=text, **_default(field.name, field.default))
+            parts = [part for part in get_args(kinds[field.name]) or [kinds[field.name]] if part is not NoneType]
+            converter = {"converter": _whole} if parts == [int] else {}
+            shown = _default(field.name, field.default, is_switch=parts == [bool])
+            parameter = Parameter(name=_option(field.name), help=text, **shown, **converter)
             options.append((field.name, Annotated[kinds[field.name] | None, parameter], None))
     made = make_dataclass(f"{settings.__name__}Options", options, frozen=True)
     made.__module__ = __name__  # of a class in `types`, where Python puts it, cyclopts makes one option, not many
@@ -47,10 +63,13 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _default(name: str, default: Any) -> dict[str, Any]:
-    """How the default is shown. What is on by default can be switched off."""
+def _default(name: str, default: Any, *, is_switch: bool) -> dict[str, Any]:
+    """How the default is shown. What is on by default, or depends, can be switched off."""
+    negative = f"--no-{name.replace('_', '-')}"
     if default is True:
-        return {"show_default": lambda _: "on", "negative": f"--no-{name.replace('_', '-')}"}
+        return {"show_default": lambda _: "on", "negative": negative}
+    if default is None and is_switch:
+        return {"show_default": False, "negative": negative}
     if default is MISSING or default is None or default is False:
         return {"show_default": False}
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)

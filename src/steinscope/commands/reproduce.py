@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import Flag
+from steinscope.commands.options import Count, Flag
 from steinscope.errors import InputError
 from steinscope.support.files import check_directory
 
@@ -22,7 +22,7 @@ def reproduce(
     scale: Literal["smoke", "quick", "paper"] = "quick",
     out: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
-    jobs: int | None = None,
+    jobs: Count | None = None,
     list_: Flag = False,
 ) -> None:
     """Run an experiment of the paper. A run that was stopped resumes where it was.

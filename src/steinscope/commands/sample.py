@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import Flag, SeedOption
+from steinscope.commands.inputs import SeedOption
+from steinscope.commands.options import Count, Flag
 from steinscope.commands.outputs import check_output, write_output
 from steinscope.errors import InputError
 from steinscope.support.checks import check_count
@@ -20,10 +21,10 @@ def sample(
     run: Path,
     /,
     *,
-    n: Annotated[int, Parameter(name=["-n", "--n"])] = 1000,
+    n: Annotated[Count, Parameter(name=["-n", "--n"])] = 1000,
     out: Path,
     sampler: Literal["mala", "hmc"] = "mala",
-    steps: int = 1000,
+    steps: Count = 1000,
     step_size: float | None = None,
     seed: SeedOption = 0,
     quiet: Flag = False,
@@ -62,7 +63,7 @@ def sample(
     if suffix not in (".npy", ".csv"):
         raise InputError("out", f"expected a name that ends in .npy or .csv, got {out.name}")
     check_output(out, "out", suffix)
-    check_count("n", n)
+    check_count("n", n, most=10**8)
     if not run.exists():
         raise InputError("run", f"there is no directory {run}")
     import numpy as np

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import Flag, SeedOption, load_model, read_points, read_scores
+from steinscope.commands.inputs import HeaderOption, SeedOption, load_model, read_points, read_scores
+from steinscope.commands.options import Count, Flag
 from steinscope.commands.outputs import check_output, json_text, write_output
-from steinscope.data.tables import column_names
 from steinscope.errors import InputError
 from steinscope.registries import CRITICS, KERNEL_TESTS
 
@@ -30,11 +30,12 @@ def test(
     score: str | None = None,
     model: str | None = None,
     samples: str | None = None,
+    header: HeaderOption = None,
     method: Annotated[str, Parameter(help=_METHODS)] = LEARNED,
     scheme: Literal["prequential", "split"] | None = None,
     critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
-    blocks: int | None = None,
-    repeats: int | None = None,
+    blocks: Count | None = None,
+    repeats: Count | None = None,
     alpha: float = 0.05,
     seed: SeedOption = 0,
     explain: Flag = False,
@@ -60,12 +61,12 @@ def test(
     ----------
     x
         The points: a .npy, .npz, .csv or .parquet file, one point in each row. FILE.npz:NAME is one array
-        of an .npz file with several. Names of columns are used in what is printed.
+        of an .npz file with several, and - the standard input. Names of columns are used in what is printed.
     score
         A file with the model's score at each point, of the same shape.
     model
         The model as package.module:object, which may be in the current directory, or the directory of a run of
-        steinscope train.
+        steinscope train. The code of a module is run: name only one that you trust.
     samples
         A file with samples of the model, for a test that compares with them.
     scheme
@@ -96,17 +97,18 @@ def test(
     _check_sources(method, score, model, samples)
     if explain and method != LEARNED:
         raise InputError("explain", f"only a learned test has a critic to explain, got --method {method}")
-    points = read_points(x)
+    table = read_points(x, header=header)
+    points = table.array
     if samples is not None:
-        target: Any = read_points(samples, "samples")
+        target: Any = read_points(samples, "samples", header=header).array
     elif score is not None:
         from steinscope.points import check_rows
 
-        target = read_scores(score, points, "score")
+        target = read_scores(score, table, "score", header=header)
         check_rows(target, "score")
     else:
         target = load_model(str(model), points)
-    options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats, "names": column_names(x)}
+    options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats, "names": table.names}
     result = _run_test(points, target, method, alpha=alpha, seed=seed, progress=not quiet, **options)
     explanation = result.explain() if method == LEARNED and (explain or report is not None) else None
     if report is not None:

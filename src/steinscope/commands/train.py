@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import Flag
-from steinscope.commands.options import given_options, optional
+from steinscope.commands.options import Flag, given_options, optional
 from steinscope.commands.outputs import write_output
 from steinscope.errors import NonFiniteError
 from steinscope.registries import OBJECTIVES
@@ -85,7 +84,7 @@ def _finish_run(settings: RunSettings, out: Path, result: TrainResult, quiet: bo
     from steinscope.training.directory import load_run, run_points
 
     run = load_run(out)
-    points = _some_points(run_points(settings.data))
+    points = _some_points(run_points(settings.data, settings.header))
     page = report_training(
         result,
         model=run.model,

@@ -7,6 +7,7 @@ import os
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from steinscope.data.images import DATA_SETS, cache_directory
@@ -54,7 +55,7 @@ def download(
     """
     if data_set not in DATA_SETS:
         raise InputError("data_set", f"expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
-    if source is not None and "://" not in source:
+    if source is not None and not _is_address(source):
         raise InputError("source", f"expected an address such as https://example.org/mnist, got {source!r}")
     target = Path(directory or cache_directory()) / data_set
     base = (source or SOURCES[data_set]).rstrip("/")
@@ -62,6 +63,14 @@ def download(
         if not _has_checksum(target / name, checksum):
             _fetch(f"{base}/{name}", target / name, checksum, progress)
     return target
+
+
+def _is_address(source: str) -> bool:
+    try:
+        parts = urlsplit(source)
+        return bool(parts.scheme and "://" in source and (parts.hostname or parts.scheme == "file")) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _fetch(address: str, target: Path, checksum: str, progress: bool | None) -> None:
@@ -77,7 +86,7 @@ def _fetch(address: str, target: Path, checksum: str, progress: bool | None) -> 
             if error.code == 416 and not _has_checksum(part, checksum):
                 part.unlink(missing_ok=True)
             reason = f"{error.code} {error.reason}"
-        except (URLError, HTTPException, OSError) as error:
+        except (URLError, HTTPException, OSError, ValueError) as error:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
             continue
         if _has_checksum(part, checksum):
@@ -100,7 +109,12 @@ def _receive(address: str, part: Path, name: str, progress: bool | None) -> None
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
         part.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("ab" if have else "wb") as file, progress_bar(name, total or 1, progress) as advance:
+        # The name can be guessed, because the next call resumes the file: a link in its place is not followed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if have else os.O_TRUNC)
+        with (
+            open(os.open(part, flags, 0o666), "ab" if have else "wb") as file,
+            progress_bar(name, total or 1, progress) as advance,
+        ):
             while chunk := answer.read(_CHUNK):
                 file.write(chunk)
                 have += len(chunk)

@@ -19,7 +19,7 @@ import numpy as np
 from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError
 
-__all__ = ["SUFFIXES", "Table", "column_names", "load_table", "read_table"]
+__all__ = ["SUFFIXES", "Table", "load_table", "read_table"]
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 # Larger .npy files stay on the disk, and their rows are read when they are needed.
@@ -96,11 +96,6 @@ def load_table(source: str | Path, name: str, *, header: bool | None = None) -> 
     if array.ndim == 0:
         raise InputError(name, f"{path} holds a single number, expected rows of points")
     return table if isinstance(array, np.memmap) else Table(_plain(array), table.names)
-
-
-def column_names(source: str | Path) -> tuple[str, ...] | None:
-    """The names of the columns of a file; None where it has none."""
-    return load_table(source, "x").names
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

@@ -94,7 +94,7 @@ def reproduce(
         raise InputError("scale", f"expected one of {', '.join(SCALES)}, got {scale!r}")
     if jobs is not None and jobs < 1:
         raise InputError("jobs", f"expected at least 1, got {jobs}")
-    settings = _settings(experiment.scales[scale], options or {})
+    settings = _settings(experiment, scale, options or {})
     directory = Path(out) if out is not None else Path("results") / f"{name}-{scale}"
     records = directory / RECORDS
     records.mkdir(parents=True, exist_ok=True)
@@ -113,16 +113,35 @@ def reproduce(
     return lines
 
 
-def _settings(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(experiment: Experiment, scale: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a scale, with some of them replaced by others of the same kind."""
+    defaults = experiment.scales[scale]
     for key, value in options.items():
         if key not in defaults:
             raise InputError("options", f"expected some of {', '.join(defaults)}, got {key!r}")
-        default = defaults[key]
-        is_number = isinstance(default, int | float) and isinstance(value, int | float)
-        if None not in (default, value) and not is_number and not isinstance(value, type(default)):
-            raise InputError("options", f"{key} is {json.dumps(default)} by default, got {json.dumps(value)}")
+        examples = [settings[key] for settings in experiment.scales.values() if key in settings]
+        if not _is_like(value, examples):
+            raise InputError("options", f"{key} is {json.dumps(defaults[key])} by default, got {json.dumps(value)}")
     return {**defaults, **options}
+
+
+def _is_like(value: Any, examples: Sequence[Any]) -> bool:
+    """Whether a value is of the kind of one of the examples. Numbers are positive, or zero where an example is."""
+    kinds = {type(example) for example in examples}
+    if isinstance(value, bool | str | None):
+        return type(value) in kinds
+    if isinstance(value, int | float):
+        least = min((example for example in examples if isinstance(example, int | float)), default=math.inf)
+        is_kind = float in kinds or (int in kinds and isinstance(value, int))
+        return is_kind and math.isfinite(value) and (value > 0 or value >= least)
+    if isinstance(value, list):
+        inner = [item for example in examples if isinstance(example, list | tuple) for item in example]
+        return bool(value) and bool(inner) and all(_is_like(item, inner) for item in value)
+    tables = [example for example in examples if isinstance(example, Mapping)]
+    return bool(value) and all(
+        any(key in table for table in tables) and _is_like(item, [table[key] for table in tables if key in table])
+        for key, item in value.items()
+    )
 
 
 def read_record(records: Path, trial: Trial) -> Trial | None:

@@ -145,7 +145,7 @@ def train_run(settings: RunSettings, path: Path, *, progress: bool | None = None
         path: The directory.
         progress: As in `train`.
     """
-    points = run_points(settings.data)
+    points = run_points(settings.data, settings.header)
     look = _look(points, settings.seed)
     record = {
         "settings": {**asdict(settings), "betas": list(settings.betas)},
@@ -187,7 +187,7 @@ class _RecordWriter:
             self.is_written = True
 
 
-def run_points(data: str) -> str | np.ndarray:
+def run_points(data: str, header: bool | None = None) -> str | np.ndarray:
     """The name of a data set that is drawn afresh, or the points in a file, each a vector or an array."""
     if data in TOY:
         return data
@@ -195,7 +195,7 @@ def run_points(data: str) -> str | np.ndarray:
         near = difflib.get_close_matches(data, TOY, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError("data", f"expected one of {', '.join(TOY)} or a file, got {data!r}{hint}")
-    points = read_table(data, "data")
+    points = read_table(data, "data", header=header)
     points = points[:, None] if points.ndim == 1 else points
     check_rows(points, "data")
     return points
