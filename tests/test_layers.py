@@ -19,7 +19,7 @@ LAYERS = (
 # A result draws itself, and matplotlib is loaded when it does.
 LAZY = {(module, "plots") for module in ("results", "estimation", "comparison", "explanation", "training.results")}
 # Experiments do not know of each other. These are not experiments: they are what several of them share.
-SHARED = {"runner", "rates", "image_data", "image_models"}
+SHARED = {"runner", "rates", "image_data", "image_models", "moons_models"}
 
 
 def imports(tree, lazy=False):

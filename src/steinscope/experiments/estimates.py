@@ -17,7 +17,7 @@ from steinscope.comparison import compare
 from steinscope.data.toy import moons, moons_density
 from steinscope.densities import as_density
 from steinscope.estimation import discrepancy
-from steinscope.experiments.moons import fit_models, make_ebm
+from steinscope.experiments.moons_models import fit_models, make_ebm, train_ebm
 from steinscope.experiments.rates import binomial_interval
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.metric import Metric
@@ -173,8 +173,6 @@ def _moons_models(out: Path) -> dict[str, Any]:
 
 
 def _prepare(settings: Mapping[str, Any], out: Path) -> None:
-    from steinscope.experiments.moons import train_ebm
-
     directory = out / EBMS
     if (directory / "trained EBM.safetensors").exists():
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import sys
@@ -14,27 +13,21 @@ import numpy as np
 import torch
 
 from steinscope.comparison import Ranking, compare
-from steinscope.critics.mlp import MLP
 from steinscope.data.toy import moons, moons_density
 from steinscope.errors import InputError
+from steinscope.experiments.moons_models import LEAST_STEPS, fit_models, train_ebm
 from steinscope.gof.driver import gof_test
-from steinscope.models.ebm import EBM
-from steinscope.models.gaussian import Gaussian
-from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.plots import COLOURS, new_figure
 from steinscope.points import score_rows
 from steinscope.report import report_ranking
 from steinscope.support.files import write_file
-from steinscope.training.driver import train
 
-__all__ = ["fit_models", "make_ebm", "run_demo", "train_ebm"]
+__all__ = ["run_demo"]
 
 # Four tests are made, so each has a level well below 5%.
 LEVEL = 0.01
 _TRAIN_SHARE = 2 / 3
-_WIDTH = 100
 _LEAST_POINTS = 1500
-_LOG_POINTS = 10
 _CERTAIN = 0.95
 
 
@@ -48,8 +41,8 @@ def run_demo(out: Path, *, points: int = 6000, steps: int = 1500) -> Iterator[st
     """
     if points < _LEAST_POINTS:
         raise InputError("points", f"expected at least {_LEAST_POINTS}, got {points}")
-    if steps < _LOG_POINTS:
-        raise InputError("steps", f"expected at least {_LOG_POINTS}, got {steps}")
+    if steps < LEAST_STEPS:
+        raise InputError("steps", f"expected at least {LEAST_STEPS}, got {steps}")
     x = moons(points, seed=0)
     known, held_out = x.split([round(_TRAIN_SHARE * points), points - round(_TRAIN_SHARE * points)])
     yield f"{points} points of two moons: {len(known)} to fit four models, {len(held_out)} to rank and test them."
@@ -96,50 +89,6 @@ def _command() -> str:
     if shutil.which("steinscope") or not installed.exists():
         return "steinscope"
     return os.path.relpath(installed)
-
-
-def fit_models(x: torch.Tensor) -> dict[str, Any]:
-    """The models that need no training."""
-    return {"one Gaussian": Gaussian(x.mean(0), torch.cov(x.T)), "two Gaussians": _two_gaussians()}
-
-
-def make_ebm(x: torch.Tensor) -> EBM:
-    """The energy-based model before it is trained."""
-    return EBM.perceptron(2, _WIDTH, mean=x.mean(0), std=x.std(0) + 1)
-
-
-def train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
-    """An energy-based model halfway through its training, and at the end."""
-    halfway: dict[str, Any] = {}
-
-    def keep(step: int, model: torch.nn.Module, row: dict[str, float]) -> None:
-        if step <= steps / 2:
-            halfway["half-trained EBM"] = copy.deepcopy(model)
-
-    result = train(
-        make_ebm(x),
-        x,
-        objective=LearnedStein(MLP(2, _WIDTH, skip=True)),
-        steps=steps,
-        batch_size=512,
-        lr=4e-3,
-        lr_decay=True,
-        average=0.99,
-        # The moons overlap while there is noise, so that the model learns how much mass each of them has.
-        noise=1.0,
-        log_every=steps // _LOG_POINTS,
-        callbacks=[keep],
-    )
-    return {**halfway, "trained EBM": result.averaged}
-
-
-def _two_gaussians() -> Any:
-    family = torch.distributions
-    centres = torch.tensor([[-1.0, 0.75], [1.0, -0.75]])
-    spread = torch.tensor([[1.45, 0.65], [1.45, 0.65]])
-    return family.MixtureSameFamily(
-        family.Categorical(torch.ones(2)), family.Independent(family.Normal(centres, spread), 1)
-    )
 
 
 def _save_arrays(x: torch.Tensor, models: Mapping[str, Any], out: Path) -> None:
