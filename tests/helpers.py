@@ -24,6 +24,7 @@ from steinscope.kernels.stein_kernel import Sample
 from steinscope.maps import RandomCosines
 from steinscope.metric import Metric
 from steinscope.models import Gaussian
+from steinscope.modes import Surface
 from steinscope.portfolio import Context
 
 
@@ -51,6 +52,12 @@ def student(dim):
 
 def laplace(dim):
     return Independent(Laplace(torch.zeros(dim), torch.ones(dim)), 1)
+
+
+def gaussians(weights, centres, scales):
+    """A mixture of round Gaussians."""
+    centres, scales = torch.tensor(centres), torch.tensor(scales)[:, None]
+    return MixtureSameFamily(Categorical(torch.tensor(weights)), Independent(Normal(centres, scales), 1))
 
 
 DISTRIBUTIONS = {"gaussian": gaussian, "mixture": mixture, "student": student, "laplace": laplace}
@@ -224,6 +231,12 @@ def rank_points(models=None, **options):
     x = report_points()
     models = models or {"narrow": Gaussian(torch.zeros(3), std=0.5), "true": -x, "broken": x * float("nan")}
     return compare(models, x, critics="linear", folds=2, **options)
+
+
+def surface(model, dim, metric=None):
+    """The log-density of a model over points of single precision."""
+    metric = metric or Metric(torch.zeros(dim, dtype=torch.float64), torch.ones(dim, dtype=torch.float64))
+    return Surface(model, metric, (dim,), torch.float32, torch.device("cpu"))
 
 
 def context(model=None, dim=4, seed=0, metric=None):

@@ -13,11 +13,14 @@ SOURCE = ROOT / "src" / "steinscope"
 # From bottom to top: each imports only from those before it.
 LAYERS = (
     "errors shapes frames support metric registries settings densities stein maps points models critics samplers "
-    "objectives results explanation portfolio gof kernels estimation comparison data training plots report experiments "
-    "commands cli __main__ __init__"
+    "objectives results explanation modes portfolio gof kernels estimation comparison data training plots report "
+    "experiments commands cli __main__ __init__"
 ).split()
 # A result draws itself, and matplotlib is loaded when it does.
-LAZY = {(module, "plots") for module in ("results", "estimation", "comparison", "explanation", "training.results")}
+LAZY = {
+    (module, "plots")
+    for module in ("results", "estimation", "comparison", "explanation", "modes.weights", "training.results")
+}
 # Experiments do not know of each other. These are not experiments: they are what several of them share.
 SHARED = {"runner", "rates", "image_data", "image_models", "moons_models"}
 

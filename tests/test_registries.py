@@ -18,7 +18,7 @@ from steinscope import InputError, gof_test, train
 from steinscope.experiments.rates import find_method, single_critics
 from steinscope.models import Gaussian
 from steinscope.objectives import TrainingObjective
-from steinscope.portfolio import Learner
+from steinscope.portfolio import ValueLearner
 from steinscope.registries import (
     CRITICS,
     KERNEL_TESTS,
@@ -54,7 +54,7 @@ def test_every_entry_loads_and_says_what_it_is(registry, name):
 
 @pytest.mark.parametrize("name", CRITICS)
 def test_a_critic_calls_itself_by_its_name(name):
-    assert issubclass(CRITICS[name].load(), Learner) and CRITICS[name].load().name == name
+    assert issubclass(CRITICS[name].load(), ValueLearner) and CRITICS[name].load().name == name
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

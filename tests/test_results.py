@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import steinscope
-from steinscope import FitSettings, compare, discrepancy, gof_test, train
+from steinscope import FitSettings, compare, discrepancy, gof_test, mode_weights, train
 from steinscope.critics import MLP
 from steinscope.kernels import ksd_estimate, ksd_test
 from steinscope.models import Gaussian
 from steinscope.objectives import score_matching
-from steinscope.results import Finding, TestResult, one_for_each_pair
+from steinscope.results import Finding, ModeFinding, TestResult, one_for_each_subject
 
-from helpers import normal
+from helpers import gaussians, normal
 
 X = normal(300, 3)
 QUICK = FitSettings(steps=10, every=5)
@@ -32,15 +32,25 @@ RESULTS = {
     "TrainResult": lambda: train(Gaussian(torch.zeros(3)), X, steps=4, log_every=2, average=0.9),
     "Explanation": lambda: gof_test(X, 0.5 - X, critics="mean").explain(worst=2),
     "Difference": lambda: RESULTS["Ranking"]().difference("b", "a"),
+    "ModeWeights": lambda: mode_weights(X, gaussians([0.4, 0.6], [[-3.0, 0.0, 0.0], [3.0, 0.0, 0.0]], [1.0, 1.0])),
     "Finding": lambda: Finding("additive", 0, 1, "u", 3.0),
+    "ModeFinding": lambda: ModeFinding("modes", 2, 0.5, 0.25, 0.02, 9.0),
     "KSDEstimate": lambda: ksd_estimate(X, 0.5 - X),
     "ScoreMatchingEstimate": lambda: score_matching(X, Gaussian(torch.ones(3))),
     "History": lambda: RESULTS["Estimate"]().history,
     "TrainHistory": lambda: RESULTS["TrainResult"]().history,
 }
-WITH_DICT = ["TestResult", "TestResult of a kernel test", "Estimate", "Ranking", "TrainResult", "Explanation"]
+WITH_DICT = [
+    "TestResult",
+    "TestResult of a kernel test",
+    "Estimate",
+    "Ranking",
+    "TrainResult",
+    "Explanation",
+    "ModeWeights",
+]
 WITH_DICT += ["History", "TrainHistory"]
-DRAWN = ["TestResult", "Estimate", "Ranking", "TrainResult", "Explanation"]
+DRAWN = ["TestResult", "Estimate", "Ranking", "TrainResult", "Explanation", "ModeWeights"]
 # An explanation holds its critic as a function.
 PICKLED = [name for name in RESULTS if name != "Explanation"]
 
@@ -154,4 +164,4 @@ def test_each_pair_of_coordinates_is_said_once():
         Finding("additive", 1, 0, "u", 7.0),
         Finding("additive", 0, 1, "cos u", 6.0),
     )
-    assert one_for_each_pair(findings) == [findings[2], findings[1]]
+    assert one_for_each_subject(findings) == [findings[2], findings[1]]

@@ -9,6 +9,8 @@ from .errors import NonFiniteError as NonFiniteError
 from .estimation import Estimate as Estimate
 from .estimation import discrepancy as discrepancy
 from .gof import gof_test as gof_test
+from .modes import ModeWeights as ModeWeights
+from .modes import mode_weights as mode_weights
 from .results import TestResult as TestResult
 from .settings import FitSettings as FitSettings
 from .settings import TrainSettings as TrainSettings

@@ -305,10 +305,13 @@ class Recipe:
 
     Arguments:
         explain: Makes the explanation, from how many of the worst points to keep and the position of the critic.
+        without_field: The critics that are no vector fields, so that there is nothing to explain.
     """
 
-    def __init__(self, explain: Callable[[int, int], Explanation] | None = None) -> None:
-        self._explain = explain
+    def __init__(
+        self, explain: Callable[[int, int], Explanation] | None = None, without_field: tuple[str, ...] = ()
+    ) -> None:
+        self._explain, self.without_field = explain, without_field
 
     def __call__(self, worst: int, position: int = 0) -> Explanation:
         """Make the explanation."""
@@ -316,8 +319,8 @@ class Recipe:
             raise InputError("explain", "a result that was saved and loaded has no points left to explain")
         return self._explain(worst, position)
 
-    def __reduce__(self) -> tuple[type[Recipe], tuple[()]]:
-        return Recipe, ()
+    def __reduce__(self) -> tuple[type[Recipe], tuple[None, tuple[str, ...]]]:
+        return Recipe, (None, self.without_field)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recipe:
         return self

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from steinscope.comparison import Ranking
     from steinscope.estimation import Estimate
     from steinscope.explanation import Explanation
+    from steinscope.modes.weights import ModeWeights
     from steinscope.results import TestResult
     from steinscope.training.driver import TrainResult
 
@@ -27,6 +28,7 @@ __all__ = [
     "new_figure",
     "plot_estimate",
     "plot_explanation",
+    "plot_modes",
     "plot_normal_quantiles",
     "plot_ranking",
     "plot_test",
@@ -94,6 +96,42 @@ def plot_test(result: TestResult, ax: Any = None) -> Figure:
     ax.set(xlabel="block", ylabel="z-score", title=f"p = {result.pvalue:.3g}")
     if result.critics:
         ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def plot_modes(modes: ModeWeights, axes: Any = None) -> Figure:
+    """Some of the points with the modes, beside the share of the points and the model's share of each mode.
+
+    The points are drawn over the two coordinates in which the modes lie farthest apart.
+    """
+    if axes is None:
+        figure, grid = new_figure(1, 2)
+        axes = grid[0]
+    else:
+        figure, axes = _two_axes(axes)
+    k = len(modes.count)
+    centres = modes.centres.reshape(k, -1)
+    apart = centres.std(0) if k > 1 else modes.sample.std(0)
+    shown = sorted(np.argsort(-apart, kind="stable")[:2].tolist())
+    plane, tops = modes.sample[:, shown], centres[:, shown]
+    if len(shown) == 1:
+        axes[0].hist(plane[:, 0], bins="auto", color=COLOURS["grey"], alpha=0.7)
+        axes[0].set(ylabel="points")
+        tops = np.column_stack([tops[:, 0], np.zeros(k)])
+    else:
+        axes[0].plot(*plane.T, ".", color=COLOURS["grey"], markersize=2)
+        axes[0].set(ylabel=f"x[{shown[1]}]")
+    axes[0].set(xlabel=f"x[{shown[0]}]")
+    for number, top in enumerate(tops, start=1):
+        axes[0].plot(*top, "o", color=COLOURS["validation"], markersize=13, alpha=0.85)
+        axes[0].annotate(str(number), top, ha="center", va="center", color="white", fontsize=8, weight="bold")
+    position, half = np.arange(1, k + 1), normal_quantile(0.975) * modes.stderr
+    axes[1].bar(position, 100 * modes.share, 0.6, color=COLOURS["grey"], alpha=0.7, label="points")
+    axes[1].errorbar(
+        position, 100 * modes.expected, yerr=100 * half, fmt="o", color=COLOURS["train"], capsize=3, label="the model"
+    )
+    axes[1].set(xlabel="mode", ylabel="share in %", xticks=position, title=f"p = {modes.pvalue:.3g}", ylim=(0, None))
+    axes[1].legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -49,19 +49,23 @@ class Entry:
 
 @dataclass(frozen=True)
 class CriticEntry(Entry):
-    """A critic that learns from block to block: a `Learner`. Its text says what kind of misfit it sees.
+    """A critic that learns from block to block: a `Learner`, or a `ValueLearner` for tests alone.
+
+    Its text says what kind of misfit it sees.
 
     Arguments:
         needs: The method that a model must have; None where scores are enough.
         least_points: The number of points from which `"auto"` takes the critic.
         is_closed_form: Whether it is solved, and so takes milliseconds. Such critics run first.
         purposes: What `"auto"` takes it for.
+        may_be_absent: Whether it may turn out, by the first block, to have nothing to test.
     """
 
     needs: str | None = None
     least_points: int = 0
     is_closed_form: bool = True
     purposes: tuple[str, ...] = ("test", "estimate", "ranking")
+    may_be_absent: bool = False
 
     def applies(self, model: Any, n: int, purpose: str) -> bool:
         """Whether `"auto"` takes it for this model, this number of points and this purpose."""
@@ -167,6 +171,17 @@ CRITICS: Registry[CriticEntry] = Registry(
         is_closed_form=False,
         # In a ranking they would look more closely at models that have features than at others.
         purposes=("test", "estimate"),
+    ),
+    CriticEntry(
+        "modes",
+        "steinscope.portfolio.modes:ModeLearner",
+        "wrong weights of separated modes",
+        needs="log_prob",
+        # It calls log_prob several times for each point.
+        is_closed_form=False,
+        # It is no field, so it has no part in a discrepancy.
+        purposes=("test",),
+        may_be_absent=True,
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,8 +13,9 @@ from steinscope.frames import Names, coordinate_label
 
 if TYPE_CHECKING:
     from steinscope.explanation import Explanation
+    from steinscope.modes.weights import ModeWeights
 
-__all__ = ["CriticResult", "Finding", "TestResult", "one_for_each_pair"]
+__all__ = ["CriticResult", "Finding", "ModeFinding", "TestResult", "one_for_each_subject"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Finding:
         """The same finding, with the coordinates called by these names."""
         return self if names is None else replace(self, names=(names[self.output], names[self.input]))
 
+    @property
+    def subject(self) -> frozenset[int]:
+        """What it is about: a pair of coordinates, or one."""
+        return frozenset((self.output, self.input))
+
     def __str__(self) -> str:
         output, input = self.names or (coordinate_label(None, self.output), coordinate_label(None, self.input))
         if self.function == "u" and self.output == self.input:
@@ -52,6 +59,38 @@ class Finding:
         else:
             what = f"{output} depends on {input} in another way than the model says"
         return f"{what} ({self.function}, z = {self.z:.1f})"
+
+
+@dataclass(frozen=True)
+class ModeFinding:
+    """What a critic found: a mode of the model holds another share of the points than the model gives it.
+
+    Arguments:
+        critic: The critic that found it.
+        mode: The number of the mode, from 1 on.
+        share: The share of the points that it holds.
+        expected: The share that the model gives it.
+        stderr: The standard error of that.
+        z: How many standard errors the two are apart.
+    """
+
+    critic: str
+    mode: int
+    share: float
+    expected: float
+    stderr: float
+    z: float
+
+    @property
+    def subject(self) -> int:
+        """What it is about: the mode."""
+        return self.mode
+
+    def __str__(self) -> str:
+        return (
+            f"mode {self.mode} holds {100 * self.share:.3g}% of the points; "
+            f"the model gives it {100 * self.expected:.3g}% ± {100 * self.stderr:.2g}%"
+        )
 
 
 @dataclass(frozen=True)
@@ -90,6 +129,7 @@ class TestResult:
         critics: Critic by critic, for learned tests.
         findings: What critics found that can say so in words, strongest first.
         notes: What a reader should know about this result.
+        modes: How points and model divide their mass between the modes, where the model has several.
         recipe: How `explain` works, for learned tests; see `steinscope.explanation.Recipe`.
     """
 
@@ -102,8 +142,9 @@ class TestResult:
     n: int
     dim: int
     critics: tuple[CriticResult, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding | ModeFinding, ...] = ()
     notes: tuple[str, ...] = ()
+    modes: ModeWeights | None = None
     recipe: Any = field(default=None, repr=False, compare=False)
 
     @property
@@ -116,9 +157,16 @@ class TestResult:
         """The critic with the largest z-score."""
         return max(self.critics, key=lambda critic: critic.z, default=None)
 
+    @property
+    def strongest_field(self) -> str | None:
+        """The critic with the largest z-score of those that `explain` can explain."""
+        fields = [] if self.recipe is None else [c for c in self.critics if c.name not in self.recipe.without_field]
+        return max(fields, key=lambda critic: critic.z).name if fields else None
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists, ready for JSON."""
-        result = {**asdict(self), "rejected": self.rejected}
+        result = {**asdict(replace(self, modes=None)), "rejected": self.rejected}
+        result["modes"] = self.modes.to_dict() if self.modes is not None else None
         del result["recipe"]
         for critic in result["critics"]:
             for name in ("block_n", "block_z", "block_weight"):
@@ -132,15 +180,19 @@ class TestResult:
 
         Arguments:
             worst: How many of the worst points to list.
-            critic: The name of the critic; by default the strongest.
+            critic: The name of the critic; by default the strongest that is a vector field.
         """
         names = [result.name for result in self.critics]
         if self.recipe is None:
             raise InputError("explain", f"{self.method} has no critic that could be explained; gof_test has")
         if critic is None:
-            return self.recipe(worst, int(np.argmax([result.z for result in self.critics])))
+            critic = self.strongest_field
+            if critic is None:
+                raise InputError("explain", f"{', '.join(names)} is no vector field: it has no coordinates to explain")
         if critic not in names:
             raise InputError("critic", f"expected one of {', '.join(names)}, which were run, got {critic!r}")
+        if critic in self.recipe.without_field:
+            raise InputError("critic", f"{critic} is no vector field: it has no coordinates to explain; see .{critic}")
         return self.recipe(worst, names.index(critic))
 
     def plot(self, ax: Any = None) -> Any:
@@ -164,15 +216,15 @@ class TestResult:
             lines.append(
                 f"found by: {self.strongest.name}" + (f"; in words, by {', '.join(others)}:" if others else "")
             )
-            lines += [f"  {finding}" for finding in one_for_each_pair(self.findings)[:5]]
+            lines += [f"  {finding}" for finding in one_for_each_subject(self.findings)[:5]]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def one_for_each_pair(findings: tuple[Finding, ...]) -> list[Finding]:
-    """One finding for each pair of coordinates, strongest pair first: that of u itself if it is there."""
-    pairs: dict[frozenset[int], Finding] = {}
+def one_for_each_subject(findings: Sequence[Finding | ModeFinding]) -> list[Finding | ModeFinding]:
+    """One finding for each pair of coordinates and each mode, in their order: that of u itself if it is there."""
+    chosen: dict[Any, Finding | ModeFinding] = {}
     for finding in findings:
-        pair = frozenset((finding.output, finding.input))
-        if pair not in pairs or (finding.function == "u" and pairs[pair].function != "u"):
-            pairs[pair] = finding
-    return list(pairs.values())
+        known = chosen.setdefault(finding.subject, finding)
+        if getattr(finding, "function", "") == "u" and getattr(known, "function", "u") != "u":
+            chosen[finding.subject] = finding
+    return list(chosen.values())

@@ -45,7 +45,8 @@ def test_points_of_numpy_and_a_model_in_single_precision():
     rbm = RBM.random(4, 3, seed=1)
     x = rbm.sample(600, seed=2)
     double = gof_test(x.double().numpy(), rbm)
-    assert [critic.name for critic in double.critics] == list(CRITICS)
+    # This RBM has one mode.
+    assert [critic.name for critic in double.critics] == [name for name in CRITICS if name != "modes"]
     assert double.statistic == pytest.approx(gof_test(x, rbm).statistic, abs=0.05)
 
 

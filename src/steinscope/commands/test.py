@@ -110,7 +110,7 @@ def test(
         target = load_model(str(model), points)
     options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats, "names": table.names}
     result = _run_test(points, target, method, alpha=alpha, seed=seed, progress=not quiet, **options)
-    explanation = result.explain() if method == LEARNED and (explain or report is not None) else None
+    explanation = result.explain() if explain else None
     if report is not None:
         from steinscope.report import report_test
 

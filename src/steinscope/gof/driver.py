@@ -12,6 +12,7 @@ import torch
 from steinscope.errors import InputError
 from steinscope.gof.prequential import prequential_test
 from steinscope.gof.split import split_test
+from steinscope.modes.weights import check_starts
 from steinscope.points import make_points
 from steinscope.portfolio.choice import Critics, choose_critics
 from steinscope.results import TestResult
@@ -32,6 +33,7 @@ def gof_test(
     alpha: float = 0.05,
     repeats: int = 1,
     names: Sequence[str] | None = None,
+    starts: Any = None,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -45,14 +47,16 @@ def gof_test(
         scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
             MLP trained on 80% of the points, chosen on 10% and tested on 10%.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
-            names in `steinscope.registries.CRITICS` (`"mean"`, `"linear"`, `"additive"`, `"kernel"`, `"mlp"`, and
-            `"model"` where the model has features) and critics or networks of your own.
+            names in `steinscope.registries.CRITICS` (`"mean"`, `"linear"`, `"additive"`, `"kernel"`, `"mlp"`, `"model"`
+            where the model has features, and `"modes"` where it has `log_prob`) and critics or networks of your own.
         blocks: Into how many blocks the points are divided.
         alpha: The level.
         repeats: Test in so many random orders. The p-value is twice the mean of theirs, which is valid whatever
             their dependence.
         names: What the coordinates are called in findings and explanations; by default the columns of x where it is a
             data frame.
+        starts: Points, of the shape of those in x, from which modes of the model are searched, too. By default they are
+            searched from some of x, and from places around them.
         seed: A whole number: the order of the points and all that is random in the critics.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -76,8 +80,8 @@ def gof_test(
     if scheme == "split":
         return split_test(points, alpha, seed, progress)
     check_count("blocks", blocks, 2, len(points) // 10)
-    chosen = choose_critics(critics, model, len(points), "test")
-    results = [prequential_test(points, model, chosen, blocks, alpha, seed + r) for r in range(repeats)]
+    chosen, starts = choose_critics(critics, model, len(points), "test"), check_starts(starts, points, model)
+    results = [prequential_test(points, model, chosen, blocks, alpha, seed + r, starts) for r in range(repeats)]
     if repeats == 1:
         return results[0]
     pvalue = min(1.0, 2 * float(np.mean([result.pvalue for result in results])))

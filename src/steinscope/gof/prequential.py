@@ -15,8 +15,8 @@ from steinscope.explanation import Explanation, Recipe, Tally
 from steinscope.gof.combination import ORDER_NOTE, combine, combined_pvalue, soft_maximum
 from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
-from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_form, make_learner
-from steinscope.portfolio.learner import Context, Learner
+from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_form, make_learner, may_be_absent
+from steinscope.portfolio.learner import Context, Learner, ValueLearner
 from steinscope.results import CriticResult, TestResult
 from steinscope.support.normal import upper_tail
 from steinscope.support.randomness import make_generator
@@ -27,10 +27,17 @@ _BATCH_ROWS = 8192
 _SCALE_ROWS = 1024
 _SCALE_POINTS = 8192
 _BEYOND_DOUBT = 1e-6
+MODES_NOTE = "weights of separated modes were not looked at: that takes a model with log_prob"
 
 
 def prequential_test(
-    points: ScoredPoints, model: Any, critics: list[CriticChoice], blocks: int, alpha: float, seed: int
+    points: ScoredPoints,
+    model: Any,
+    critics: list[CriticChoice],
+    blocks: int,
+    alpha: float,
+    seed: int,
+    starts: Tensor | None = None,
 ) -> TestResult:
     """Test the points block by block, and combine what the critics found.
 
@@ -41,37 +48,50 @@ def prequential_test(
         blocks: Into how many blocks the points are divided.
         alpha: The level.
         seed: The order of the points and all that is random in the critics.
+        starts: Points from which modes of the model are searched, too.
     """
     order = torch.randperm(len(points), generator=make_generator(seed))
     parts = order.tensor_split(blocks)
     # Units of single coordinates must not matter. They are taken from the first block, which is not tested.
     metric = Metric.by_scores(*points.take(parts[0][:_SCALE_POINTS]))
-    moved, context = points.in_metric(metric), Context(model, metric, tuple(points.x.shape[1:]), points.dtype, seed)
+    moved = points.in_metric(metric)
+    context = Context(model, metric, tuple(points.x.shape[1:]), points.dtype, seed, starts)
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     cheap = [critic for critic in critics if is_closed_form(critic)]
     dear = [critic for critic in critics if not is_closed_form(critic)]
     learners = [make_learner(critic, context) for critic in cheap or dear]
     values = run_blocks(moved, parts, learners)
     notes = [ORDER_NOTE]
+    bound = None
     if cheap and dear:
-        if len(critics) * upper_tail(combine(values, parts).z.max()) < _BEYOND_DOUBT:
+        # A critic that may turn out to have nothing to test has no share in the bound.
+        count = sum(not may_be_absent(critic) for critic in critics)
+        bound = min(1.0, count * upper_tail(combine(values, parts).z.max()))
+        if bound < _BEYOND_DOUBT:
             left = ", ".join(map(critic_name, dear))
             notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
         else:
-            others = [make_learner(critic, context) for critic in dear]
+            bound, others = None, [make_learner(critic, context) for critic in dear]
             values = np.concatenate([values, run_blocks(moved, parts, others)])
             learners += others
+    if not callable(getattr(model, "log_prob", None)):
+        notes.append(MODES_NOTE)
+    present = [number for number, learner in enumerate(learners) if learner.is_present]
+    if not present:
+        raise InputError("critics", "the model has one mode as far as can be seen, so 'modes' has nothing to test")
+    learners, values = [learners[number] for number in present], values[present]
+    chosen = [[*cheap, *dear][number] for number in present]
     found = combine(values, parts)
-    if len(learners) < len(critics):
-        pvalue = len(critics) * upper_tail(found.z.max())
-    else:
-        pvalue = combined_pvalue(found.z, found.correlation)
+    pvalue = combined_pvalue(found.z, found.correlation) if bound is None else bound
     sizes = np.array([len(part) for part in parts[1:]])
     results = tuple(
         CriticResult(learner.name, float(z), upper_tail(z), sizes, block_z, block_weight)
         for learner, z, block_z, block_weight in zip(learners, found.z, found.block_z, found.block_weight, strict=True)
     )
     findings = tuple(finding.named(points.names) for learner in learners for finding in learner.findings())
+    modes = next((table for learner in learners if (table := learner.mode_weights(alpha)) is not None), None)
+    if modes is not None:
+        findings = (*modes.findings(), *findings)
     return TestResult(
         soft_maximum(found.z),
         pvalue,
@@ -82,10 +102,12 @@ def prequential_test(
         results,
         findings,
         tuple(notes),
+        modes,
         Recipe(
             lambda worst, position: _explain(
-                points, moved, [*cheap, *dear][position], context, parts, results[position].z, worst
-            )
+                points, moved, chosen[position], context, parts, results[position].z, worst
+            ),
+            tuple(learner.name for learner in learners if not isinstance(learner, Learner)),
         ),
     )
 
@@ -104,6 +126,7 @@ def _explain(
     What a coordinate contributes does not depend on its unit.
     """
     learner, tally, metric = make_learner(critic, context), Tally(points, worst), context.metric
+    assert isinstance(learner, Learner), "a critic without a field is not explained"
 
     changed = InputError("explain", "x or the model has changed since the test; test again")
 
@@ -128,7 +151,7 @@ def _explain(
 def run_blocks(
     points: ScoredPoints,
     parts: Sequence[Tensor],
-    learners: list[Learner],
+    learners: Sequence[ValueLearner],
     watch: Callable[[Tensor, Tensor, Tensor, np.ndarray], None] | None = None,
 ) -> np.ndarray:
     """Show the blocks to the learners, one after the other, and return the weighted Stein values, learner by point.
@@ -160,5 +183,5 @@ def run_blocks(
     return np.concatenate(values, axis=1)
 
 
-def _stein_values(learners: list[Learner], x: Tensor, score: Tensor) -> np.ndarray:
+def _stein_values(learners: Sequence[ValueLearner], x: Tensor, score: Tensor) -> np.ndarray:
     return torch.stack([learner.values(x, score) for learner in learners]).double().cpu().numpy()

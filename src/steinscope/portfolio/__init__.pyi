@@ -6,9 +6,11 @@ from .kernel import KernelLearner as KernelLearner
 from .kernel import LandmarkLearner as LandmarkLearner
 from .learner import Context as Context
 from .learner import Learner as Learner
+from .learner import ValueLearner as ValueLearner
 from .marginal import MarginalLearner as MarginalLearner
 from .marginal import OriginalLearner as OriginalLearner
 from .marginal import RotatedLearner as RotatedLearner
+from .modes import ModeLearner as ModeLearner
 from .moments import LinearLearner as LinearLearner
 from .moments import MeanLearner as MeanLearner
 from .stack import Stack as Stack

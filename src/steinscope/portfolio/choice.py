@@ -14,7 +14,7 @@ from steinscope.critics.solved import Features
 from steinscope.errors import InputError
 from steinscope.maps.features import InCoordinates
 from steinscope.portfolio.features import FeatureLearner
-from steinscope.portfolio.learner import Context, Learner
+from steinscope.portfolio.learner import Context, Learner, ValueLearner
 from steinscope.portfolio.trained import CriticLearner
 from steinscope.registries import CRITICS
 
@@ -28,6 +28,7 @@ __all__ = [
     "estimate_learners",
     "is_closed_form",
     "make_learner",
+    "may_be_absent",
 ]
 
 CriticChoice = str | Critic
@@ -79,7 +80,12 @@ def is_closed_form(critic: CriticChoice) -> bool:
     return isinstance(critic, str) and CRITICS[critic].is_closed_form
 
 
-def make_learner(critic: CriticChoice, context: Context) -> Learner:
+def may_be_absent(critic: CriticChoice) -> bool:
+    """Whether it may turn out to have nothing to test."""
+    return isinstance(critic, str) and CRITICS[critic].may_be_absent
+
+
+def make_learner(critic: CriticChoice, context: Context) -> ValueLearner:
     """A fresh learner for a test."""
     if isinstance(critic, Critic):
         return _own_learner(critic, context)

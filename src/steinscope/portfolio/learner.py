@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from steinscope.metric import Metric
+from steinscope.modes.weights import ModeWeights
 from steinscope.results import Finding
 from steinscope.shapes import FlatPoints, PerPoint
 
-__all__ = ["Context", "Learner"]
+__all__ = ["Context", "Learner", "ValueLearner"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Context:
         shape: The shape of a point as the user knows it.
         dtype: The floating type of points and scores.
         seed: The source of all that is random in the learner.
+        starts: Points from which the user wants modes of the model to be searched, too.
     """
 
     model: Any
@@ -40,26 +43,21 @@ class Context:
     shape: tuple[int, ...]
     dtype: torch.dtype
     seed: int
+    starts: Tensor | None = None
 
 
-class Learner(ABC):
-    """A critic that learns from points.
+class ValueLearner(ABC):
+    """What a test asks of a critic: values of points that are zero on average where the model is right.
 
-    A new one needs `begin`, `observe`, `refit` and `field`, and a line in `steinscope.registries.CRITICS`. All points
-    that it sees are in coordinates of unit scale.
+    Most critics are vector fields, and so a `Learner`. All points that it sees are in coordinates of unit scale.
     """
 
     name: str
 
     @classmethod
-    def for_test(cls, context: Context) -> Learner:
+    def for_test(cls, context: Context) -> ValueLearner:
         """A fresh learner for a test."""
         return cls()
-
-    @classmethod
-    def for_estimate(cls, context: Context) -> Sequence[Learner]:
-        """Fresh learners for an estimate, which then weighs them: by default that of a test."""
-        return (cls.for_test(context),)
 
     @abstractmethod
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
@@ -72,6 +70,40 @@ class Learner(ABC):
     @abstractmethod
     def refit(self) -> None:
         """Make the critic that a test uses from all points seen so far."""
+
+    @abstractmethod
+    def values(self, x: FlatPoints, score: FlatPoints) -> PerPoint:
+        """The value of each point under the critic."""
+
+    @property
+    def is_present(self) -> bool:
+        """Whether it takes part in the test, which it may decide by the first batch alone."""
+        return True
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What the critic found in all points seen, in words, strongest first; most critics have none."""
+        return ()
+
+    def mode_weights(self, alpha: float) -> ModeWeights | None:
+        """How points and model divide their mass between modes, where the critic looks at that."""
+        return None
+
+
+class Learner(ValueLearner):
+    """A critic that is a vector field, learned from points. Its values are Stein values.
+
+    A new one needs `begin`, `observe`, `refit` and `field`, and a line in `steinscope.registries.CRITICS`.
+    """
+
+    @classmethod
+    def for_test(cls, context: Context) -> Learner:
+        """A fresh learner for a test."""
+        return cls()
+
+    @classmethod
+    def for_estimate(cls, context: Context) -> Sequence[Learner]:
+        """Fresh learners for an estimate, which then weighs them: by default that of a test."""
+        return (cls.for_test(context),)
 
     def path(self, l2: float) -> Iterator[None]:
         """Make one critic after the other for an estimate with the penalty λ, from all points seen so far.
@@ -107,7 +139,3 @@ class Learner(ABC):
         """The Stein values of points under the critic."""
         f, divergence = self.value_and_divergence(x)
         return torch.linalg.vecdot(score, f) + divergence
-
-    def findings(self) -> tuple[Finding, ...]:
-        """What the critic found in all points seen, in words, strongest first; most critics have none."""
-        return ()

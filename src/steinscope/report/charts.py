@@ -36,12 +36,14 @@ def interval_chart(
     high: np.ndarray,
     axis: str,
     description: str,
+    *,
+    rings: np.ndarray | None = None,
 ) -> Markup:
-    """A dot with its interval in each row, and a line at zero."""
+    """A dot with its interval in each row, and a line at zero; with `rings`, a second value as a ring."""
     longest = max((len(_short(label)) for label in labels), default=0)
     left = min(150, 16 + int(6.2 * longest))
     height = _TOP + _ROW * len(labels) + _BOTTOM
-    start, stop = _range(np.concatenate([low, high, [0.0]]))
+    start, stop = _range(np.concatenate([low, high, [0.0], [] if rings is None else rings]))
     scale = _Scale(start, stop, left, WIDTH - _RIGHT)
     parts = [_horizontal_axis(scale, height - _BOTTOM, axis)]
     parts.append(_line(scale(0.0), _TOP, scale(0.0), height - _BOTTOM, "zero"))
@@ -54,6 +56,8 @@ def interval_chart(
         )
         parts.append(_line(scale(low[row]), y, scale(high[row]), y, "interval"))
         parts.append(Markup('<circle class="dot" cx="{}" cy="{}" r="3.5"/>').format(_f(scale(values[row])), _f(y)))
+        if rings is not None:
+            parts.append(Markup('<circle class="ring" cx="{}" cy="{}" r="5.5"/>').format(_f(scale(rings[row])), _f(y)))
     return _figure(title, description, height, parts)
 
 

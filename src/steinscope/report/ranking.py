@@ -13,7 +13,7 @@ from steinscope.errors import InputError
 from steinscope.report.charts import interval_chart, number
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
-from steinscope.results import TestResult, one_for_each_pair
+from steinscope.results import TestResult, one_for_each_subject
 from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_ranking"]
@@ -170,7 +170,7 @@ def _tests(ranking: Ranking, tests: Mapping[str, TestResult]) -> Table:
         if name not in tests:
             continue
         result = tests[name]
-        found = one_for_each_pair(result.findings)
+        found = one_for_each_subject(result.findings)
         rows.append(
             [
                 name,

@@ -8,10 +8,12 @@ import numpy as np
 from markupsafe import Markup
 
 from steinscope.explanation import Explanation
+from steinscope.modes.weights import ModeWeights
 from steinscope.registries import CRITICS
 from steinscope.report.charts import field_chart, interval_chart, line_chart, number
 from steinscope.report.page import Cell, Table, render
-from steinscope.results import TestResult, one_for_each_pair
+from steinscope.results import TestResult, one_for_each_subject
+from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_test"]
 
@@ -30,7 +32,7 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         data: What the points are called.
         model: What the model is called.
     """
-    if explanation is None and result.recipe is not None:
+    if explanation is None and result.strongest_field is not None:
         explanation = result.explain()
     facts = [
         ("Points", data),
@@ -49,7 +51,7 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         headline="The model is rejected" if result.rejected else "No misfit was found",
         sentence=_sentence(result),
         facts=[(name, value) for name, value in facts if value],
-        findings=[str(finding).replace("z = -", "z = −") for finding in one_for_each_pair(result.findings)[:10]]
+        findings=[str(finding).replace("z = -", "z = −") for finding in one_for_each_subject(result.findings)[:10]]
         if result.rejected
         else [],
         critics=_critics_table(result) if result.critics else None,
@@ -62,6 +64,9 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         points=_points_table(explanation) if explanation and explanation.worst else None,
         field=_field(explanation) if explanation else "",
         rejected=result.rejected,
+        modes=result.modes,
+        modes_table=_modes_table(result.modes) if result.modes else None,
+        modes_chart=_modes_chart(result.modes) if result.modes else "",
         notes=result.notes,
     )
 
@@ -76,8 +81,39 @@ def _sentence(result: TestResult) -> str:
         "it right: more points may show more"
     )
     # MMD compares samples, which have their shares in each mode.
-    is_stein = not result.method.startswith("MMD")
-    return text + (", and no Stein test sees how the mass is divided between separated modes." if is_stein else ".")
+    is_blind = result.modes is None and not result.method.startswith("MMD")
+    return text + (", and scores do not tell how the mass is divided between separated modes." if is_blind else ".")
+
+
+def _modes_table(modes: ModeWeights) -> Table:
+    rows = [
+        [
+            Cell(str(i + 1), i + 1),
+            Cell(str(count), int(count)),
+            Cell.of(float(modes.share[i]), 3),
+            Cell.of(float(modes.expected[i]), 3),
+            Cell.of(float(modes.stderr[i]), 2),
+            Cell.of(float(modes.z[i]), 3),
+            modes.place(i),
+        ]
+        for i, count in enumerate(modes.count)
+    ]
+    columns = ("Mode", "Points", "Share", "The model gives", "s.e.", "z-score", "Centre")
+    return Table("Modes of the model", columns, rows, frozenset({6}))
+
+
+def _modes_chart(modes: ModeWeights) -> Markup:
+    half = normal_quantile(0.975) * modes.stderr
+    return interval_chart(
+        "Shares of the modes: the model's with 95% intervals, and a ring for the points",
+        [f"mode {i + 1}" for i in range(len(modes.count))],
+        modes.expected,
+        modes.expected - half,
+        modes.expected + half,
+        "share",
+        ", ".join(str(finding) for finding in modes.findings()[:3]) or "The shares agree",
+        rings=modes.share,
+    )
 
 
 def _critics_table(result: TestResult) -> Table:

@@ -1,0 +1,77 @@
+"""The log-density of a model as a surface over flat points, in the coordinates of a metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from steinscope.densities import as_density, call_model, placement
+from steinscope.errors import InputError
+from steinscope.metric import Metric
+
+__all__ = ["Surface"]
+
+_BATCH_NUMBERS = 2**21
+
+
+class Surface:
+    """The log-density of a model, up to a constant, and its slope. Numbers go in and come out in float64.
+
+    The model itself is called in the type of the user's points, with points of the shape that the user knows. Where it
+    refuses a point, because it lies outside of the support, the log-density is minus infinity.
+
+    Arguments:
+        model: A model with `log_prob(x)`.
+        metric: The coordinates.
+        shape: The shape of a point as the user knows it.
+        dtype: The floating type of the user's points.
+        device: Where they are.
+    """
+
+    def __init__(
+        self, model: Any, metric: Metric, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.model, self.metric, self.shape = model, metric, shape
+        self.dtype, self.device = placement(model, dtype, device)
+        self.density = as_density(model)
+
+    @torch.no_grad()
+    def log_prob(self, z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """The log-density at each point."""
+        rows = max(1, _BATCH_NUMBERS // z.shape[1])
+        return torch.cat([self._log_prob(part) for part in z.split(rows)]) if len(z) else z.new_empty(0)
+
+    def _log_prob(self, z: Tensor) -> Tensor:
+        try:
+            value = call_model(self.model.log_prob, self._as_user_knows(z), "log_prob")
+        except InputError:
+            # It does not say which points it refuses.
+            if len(z) == 1:
+                return torch.full_like(z[:, 0], -torch.inf)
+            return torch.cat([self._log_prob(half) for half in z.tensor_split(2)])
+        if not isinstance(value, Tensor) or value.numel() != len(z):
+            came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InputError("model", f"log_prob must return one number for each of the {len(z)} points, got {came}")
+        value = value.detach().reshape(-1).to(z)
+        return torch.where(value.isnan(), -torch.inf, value)
+
+    def score(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """The slope at each point; zero where the model has none."""
+        rows = max(1, _BATCH_NUMBERS // z.shape[1])
+        return torch.cat([self._score(part) for part in z.split(rows)])
+
+    def _score(self, z: Tensor) -> Tensor:
+        try:
+            value = call_model(self.density.score, self._as_user_knows(z), "score").detach()
+        except InputError:
+            if len(z) == 1:
+                return torch.zeros_like(z)
+            return torch.cat([self._score(half) for half in z.tensor_split(2)])
+        return self.metric.scores(value.to(z)).nan_to_num(0.0, 0.0, 0.0)
+
+    def _as_user_knows(self, z: Tensor) -> Tensor:
+        x = self.metric.original(z).reshape(len(z), *self.shape)
+        return x.to(dtype=self.dtype, device=self.device)
