@@ -7,13 +7,17 @@ DOCS_STAMP := .venv/.docs-installed
 OLDEST := .venv-oldest
 OLDEST_STAMP := $(OLDEST)/.installed
 
-.PHONY: demo test test-oldest browser lint bench bench-compare docs clean
+.PHONY: demo test soak test-oldest browser lint bench bench-compare docs clean
 
 demo: $(STAMP)
 	$(BIN)/steinscope demo
 
 test: $(STAMP) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+# Five times as many kills and ten times as many damaged files as `make test` tries.
+soak: $(STAMP)
+	OMP_NUM_THREADS=1 STEINSCOPE_CAMPAIGN=soak $(BIN)/python -m pytest -q tests/campaigns
 
 # The oldest supported version of every dependency, on a part of the tests that calls all of them.
 test-oldest: $(OLDEST_STAMP)

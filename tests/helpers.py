@@ -1,5 +1,6 @@
 """What several test files need."""
 
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,9 @@ from steinscope.metric import Metric
 from steinscope.models import Gaussian
 from steinscope.modes import Surface
 from steinscope.portfolio import Context
+
+# How long the campaigns against kills and damaged files are: "ci" in every run of the tests, "soak" in `make soak`.
+CAMPAIGN = os.environ.get("STEINSCOPE_CAMPAIGN", "ci")
 
 
 def generator(seed=0):

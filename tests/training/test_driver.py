@@ -59,48 +59,6 @@ def test_going_on_gives_the_same_bits(objective, through, tmp_path):
     assert np.array_equal(rest.history.model_loss, whole.history.model_loss)
 
 
-KILLED = """
-import os, random, signal, sys, time, torch
-from steinscope.training.checkpoint import newest_step
-from steinscope.critics import MLP
-from steinscope.models import RBM
-from steinscope.objectives import LearnedStein
-from steinscope.training import train
-
-torch.set_num_threads(1)
-directory, kills = sys.argv[1], int(sys.argv[2])
-x = RBM.random(6, 3, seed=1).sample(300)
-
-def run():
-    train(RBM.random(6, 3, seed=2), x, objective=LearnedStein(MLP(6, width=16), critic_steps=2), steps=150,
-          batch_size=50, checkpoint=directory, checkpoint_every=1, log_every=1, seed=9, average=0.95, noise=0.5)
-
-import torch._dynamo  # optimisers import it at their first step; here once for all children
-chance = random.Random(5)
-for _ in range(kills):
-    child = os.fork()
-    if child == 0:
-        run()
-        os._exit(0)
-    goal = (newest_step(directory) or 0) + chance.randint(1, 3)
-    while (newest_step(directory) or 0) < goal:
-        time.sleep(0.001)
-    time.sleep(chance.uniform(0.0, 0.005))
-    os.kill(child, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-run()
-"""
-
-
-@pytest.mark.slow
-def test_a_run_killed_twenty_times_ends_with_the_same_bits(tmp_path):
-    """Every step is saved, so that many of the kills come while a checkpoint is being written."""
-    for name, kills in {"killed": 20, "whole": 0}.items():
-        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / name), str(kills)], check=True, timeout=300)
-    for suffix in ("json", "safetensors"):
-        assert len({(tmp_path / name / f"step-000000150.{suffix}").read_bytes() for name in ("killed", "whole")}) == 1
-
-
 MEMORY = """
 import gc, resource, torch
 from steinscope.critics import MLP

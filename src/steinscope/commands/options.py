@@ -50,9 +50,9 @@ def optional(
         if field.name not in leave_out:
             text = " ".join((described[field.name] or "").replace("`", "").split())
             parts = [part for part in get_args(kinds[field.name]) or [kinds[field.name]] if part is not NoneType]
-            converter = {"converter": _whole} if parts == [int] else {}
             shown = _default(field.name, field.default, is_switch=parts == [bool])
-            parameter = Parameter(name=_option(field.name), help=text, **shown, **converter)
+            converter = _whole if parts == [int] else None
+            parameter = Parameter(name=_option(field.name), help=text, converter=converter, **shown)
             options.append((field.name, Annotated[kinds[field.name] | None, parameter], None))
     made = make_dataclass(f"{settings.__name__}Options", options, frozen=True)
     made.__module__ = __name__  # of a class in `types`, where Python puts it, cyclopts makes one option, not many

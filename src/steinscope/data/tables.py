@@ -12,7 +12,7 @@ import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -125,7 +125,7 @@ def _read_npy(path: Path, name: str) -> np.ndarray:
     return np.load(path, mmap_mode="r" if declared > _MEMORY_BYTES else None, allow_pickle=False)
 
 
-def _declared_bytes(file: BinaryIO | zipfile.ZipExtFile, path: Path, name: str) -> int:
+def _declared_bytes(file: Any, path: Path, name: str) -> int:
     """How many bytes of numbers the header of an array declares. The file is then behind its header."""
     # NumPy takes a file with another beginning for a pickle, and says so in words that mislead.
     start = file.read(8)

@@ -63,5 +63,5 @@ def digest_tensors(tensors: Iterable[Tensor]) -> str:
     """A digest of the bytes of tensors, one after the other: the same however the rows are divided among them."""
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import count as count_from
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -88,10 +89,12 @@ def processes() -> Iterator[Processes]:
     if distributed.is_initialized():
         yield Processes(distributed.get_rank(), distributed.get_world_size())
         return
+    from torch.distributed.distributed_c10d import PrefixStore
+
     store, rank, count = _rendezvous()
     # A name of its own for each group: under the same name the processes would find the addresses of the last one.
     name = f"steinscope/{next(_groups)}"
-    distributed.init_process_group("gloo", store=distributed.PrefixStore(name, store), rank=rank, world_size=count)
+    distributed.init_process_group("gloo", store=PrefixStore(name, store), rank=rank, world_size=count)
     try:
         yield Processes(rank, count)
     finally:
@@ -99,7 +102,9 @@ def processes() -> Iterator[Processes]:
 
 
 @cache
-def _rendezvous() -> tuple[distributed.Store, int, int]:
+def _rendezvous() -> tuple[Any, int, int]:
     """Where the processes that torchrun started find each other, this process's number, and how many there are. It
     stays until the process ends, because it may be this process that the others are connected to."""
-    return next(distributed.rendezvous("env://"))
+    from torch.distributed.rendezvous import rendezvous
+
+    return next(rendezvous("env://"))
