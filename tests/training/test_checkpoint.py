@@ -82,6 +82,11 @@ def test_tensors_without_json_are_no_checkpoint(tmp_path):
     save_checkpoint(tmp_path, 1, state(1))
     damage(save_checkpoint(tmp_path, 2, state(2)), "gone")
     assert load_checkpoint(tmp_path)[0] == 1
+    # The next one to be saved removes them.
+    save_checkpoint(tmp_path, 3, state(3), keep=None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"step-{step:09d}.{suffix}" for step in (1, 3) for suffix in ("json", "safetensors")
+    ]
 
 
 def test_only_damaged_checkpoints_are_an_error(tmp_path):

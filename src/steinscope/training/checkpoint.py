@@ -56,12 +56,19 @@ def save_checkpoint(directory: str | Path, step: int, state: Any, *, keep: int |
     path = _path(directory, step)
     write_file(path.with_suffix(".safetensors"), content)
     write_file(path, json.dumps({"checksum": _checksum(body, content), "body": body}).encode())
-    if keep is not None:
-        for old in _steps(directory)[keep:]:
-            # The JSON is removed first: without it the tensors are not a checkpoint.
-            _path(directory, old).unlink(missing_ok=True)
-            _path(directory, old).with_suffix(".safetensors").unlink(missing_ok=True)
+    for old in _steps(directory)[keep:] if keep is not None else ():
+        # The JSON is removed first: without it the tensors are not a checkpoint.
+        _path(directory, old).unlink(missing_ok=True)
+    _remove_lone_tensors(directory)
     return path
+
+
+def _remove_lone_tensors(directory: Path) -> None:
+    """Remove the tensors of checkpoints that are no more, and of those that a killed process has not finished."""
+    kept = {_path(directory, step).stem for step in _steps(directory)}
+    for tensors in directory.glob("step-*.safetensors"):
+        if tensors.stem not in kept and _NAME.fullmatch(f"{tensors.stem}.json"):
+            tensors.unlink(missing_ok=True)
 
 
 def load_checkpoint(directory: str | Path, step: int | None = None) -> tuple[int, Any] | None:
