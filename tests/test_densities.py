@@ -137,14 +137,20 @@ class Sklearn:
     [
         (quartic, r"model: got the function or callable quartic; say what it computes: from_log_prob"),
         (3.0, "model: expected an object with score.* or log_prob.*, got an object of type float"),
-        (Sklearn(), r"model: score\(x\) must be a tensor of the shape of x, \(4, 2\), got float"),
+        (Sklearn(), "model: score returned float, expected a tensor"),
         (Normal(torch.zeros(2), 1.0), r"one number for each of the 4 points, got \(4, 2\); sum over the coordinates"),
         (from_log_prob(lambda x: torch.zeros(4)), "model: log_prob does not depend on x"),
         (from_log_prob(lambda x: torch.zeros(4) * x.sum(1)), "model: does not depend on x: its score is zero at all 4"),
-        (from_log_prob(lambda x: x.sum(1).numpy(force=True)), "log_prob returned ndarray.*pass numpy=True"),
+        (
+            from_log_prob(lambda x: x.sum(1).numpy(force=True)),
+            "log_prob returned a NumPy array.*by from_log_prob",
+        ),
         (from_log_prob(lambda x: x.log().sum(1)), "model: the score at row 2 of x is inf; every score must be finite"),
         (from_score(lambda x: x[:2]), r"score\(x\) must be a tensor of the shape of x, \(4, 2\), got \(2, 2\)"),
-        (from_score(lambda x: x.numpy(force=True)), "model: score returned ndarray.*pass numpy=True"),
+        (
+            from_score(lambda x: x.numpy(force=True)),
+            "score returned a NumPy array, expected a tensor.*by from_score",
+        ),
         (np.ones((3, 2)), r"model: an array of scores must have the shape of x, \(4, 2\), got \(3, 2\)"),
         (np.full((4, 2), np.nan), r"model \(array of scores\): row 0 holds nan"),
         (np.zeros((4, 2)), "model: does not depend on x"),
@@ -164,6 +170,82 @@ def test_only_functions_are_wrapped():
         inspect.unwrap(from_score)(3)
 
 
-def test_an_object_with_a_score_is_taken_as_it_is():
-    model = Gaussian(torch.zeros(2))
-    assert as_density(model) is model
+def test_an_object_with_a_score_is_asked_for_it():
+    model, x = Gaussian(torch.ones(2)), torch.zeros(3, 2)
+    density = as_density(model)
+    assert torch.equal(density.score(x), model.score(x)) and as_density(density) is density
+    density.score(x).sum().backward()
+    assert model.mean.grad is not None
+
+
+def halve_in_place(z):
+    z /= 2
+    return -z
+
+
+class InPlace:
+    """A model that works on the points that it is given."""
+
+    def __init__(self, name):
+        setattr(self, name, halve_in_place if name == "score" else lambda z: halve_in_place(z).square().sum(1))
+
+
+@pytest.mark.parametrize(
+    "model, expected",
+    [
+        (from_score(halve_in_place), -0.5),
+        (from_score(halve_in_place, numpy=True), -0.5),
+        (from_log_prob(lambda z: -halve_in_place(z).__pow__(2).sum(1), numpy=True), -0.5),
+        (from_energy(lambda z: halve_in_place(z).square().sum(1)), -0.5),
+        (InPlace("score"), -0.5),
+        (InPlace("log_prob"), 0.5),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_model_that_works_in_place_changes_nothing(model, expected, dtype):
+    x = np.random.default_rng(0).normal(size=(50, 2)).astype(dtype)
+    before = x.copy()
+    torch.testing.assert_close(scores(model, x), torch.from_numpy(expected * before).double(), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(x, before)
+
+
+def raising(error):
+    def fail(x):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (KeyError("weights"), "KeyError: 'weights'"),
+        (RuntimeError("first\nsecond"), "RuntimeError: first$"),
+        (ZeroDivisionError(), "ZeroDivisionError$"),
+        (ValueError("outside of the support"), "outside of the support$"),
+        (TypeError(""), "TypeError$"),
+    ],
+)
+@pytest.mark.parametrize("make", [from_score, from_log_prob, from_energy])
+@pytest.mark.parametrize("numpy", [False, True])
+def test_a_model_that_raises_is_one_line_with_its_name(make, numpy, error, message):
+    name = make.__name__.removeprefix("from_")
+    with pytest.raises(InputError, match=f"mine: {name} failed at x: {message}") as caught:
+        scores(make(raising(error), numpy=numpy), torch.ones(3, 2), name="mine")
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (from_score(lambda x: x + 1j), "score returned complex numbers, expected real ones"),
+        (from_score(lambda x: x + 1j, numpy=True), "score returned numbers of type complex128, expected real numbers"),
+        (from_log_prob(lambda x: x.sum(1) + 1j, numpy=True), "log_prob returned numbers of type complex128"),
+        (from_score(lambda x: np.ma.masked_less(x, 2), numpy=True), "score returned masked values"),
+        (from_score(lambda x: [[1.0], [1.0, 2.0]], numpy=True), "score returned what is not an array"),
+        (Gaussian(torch.zeros(3)), "score failed at x: RuntimeError"),
+    ],
+)
+def test_what_a_model_must_not_return(model, message):
+    with pytest.raises(InputError, match=message):
+        scores(model, torch.ones(3, 2))

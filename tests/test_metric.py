@@ -57,5 +57,5 @@ def test_points_far_from_zero_are_centred_before_they_are_rounded():
 
 
 def test_points_that_are_all_the_same_cannot_be_whitened():
-    with pytest.raises(InputError, match="x: all points are the same"):
+    with pytest.raises(InputError, match="x: its points are all the same"):
         Metric.whitened(torch.ones(10, 2))

@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -34,7 +36,9 @@ def test_any_array_is_taken_or_refused_in_one_line(array):
         assert caught.value.argument == "points" and "\n" not in str(caught.value)
         return
     rows = check_rows(array, "points")
-    assert rows.dtype == (torch.float64 if array.dtype == np.float64 else torch.float32)
+    # Whatever float32 holds exactly is computed in it.
+    is_narrow = array.dtype.itemsize <= (2 if array.dtype.kind in "iu" else 4)
+    assert rows.dtype == (torch.float32 if is_narrow else torch.float64)
     assert rows.shape == array.shape and np.array_equal(rows.numpy(), array.astype(rows.numpy().dtype))
     assert np.array_equal(array, before)
 
@@ -60,7 +64,13 @@ def test_every_number_of_numpy_is_a_number(dtype):
 @pytest.mark.parametrize(
     "value, dtype",
     [
-        ([[1, 2], [3, 4]], torch.float32),
+        ([[1, 2], [3, 4]], torch.float64),
+        (np.ones((2, 2), np.uint8), torch.float32),
+        (np.ones((2, 2), np.int16), torch.float32),
+        (np.ones((2, 2), np.int32), torch.float64),
+        (torch.ones(2, 2, dtype=torch.int64), torch.float64),
+        (torch.ones(2, 2, dtype=torch.float16), torch.float32),
+        (torch.ones(2, 2, dtype=torch.bool), torch.float32),
         (np.ones((2, 2)), torch.float64),
         (np.ones((2, 2), np.float32), torch.float32),
         (np.ones((2, 2), np.float16), torch.float32),
@@ -91,12 +101,70 @@ def test_a_type_can_be_asked_for():
         (np.array([[None, {}]]), "x: expected real numbers, got an array of object"),
         ({"a": 1}, "x: expected real numbers, got an object of type dict"),
         ([[1.0], [1.0, 2.0]], "x: expected an array, got list"),
-        (torch.ones(2, dtype=torch.complex64), "x: expected real numbers, got torch.complex64"),
+        (
+            torch.ones(2, dtype=torch.complex64),
+            "expected a dense tensor of real numbers, got numbers of torch.complex64",
+        ),
+        (torch.eye(3).to_sparse(), "x: expected a dense tensor of real numbers, got a sparse tensor"),
+        (torch.ones(2, 2, device="meta"), "x: expected a dense tensor of real numbers, got a meta tensor"),
+        (
+            np.ma.masked_equal(np.arange(6.0).reshape(3, 2), 3.0),
+            "x: row 1 holds a masked value; leave out rows with masked values, or fill them",
+        ),
     ],
 )
 def test_bad_arrays(value, message):
     with pytest.raises(InputError, match=message):
         check_rows(value, "x")
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_quantised_tensor_is_refused():
+    with pytest.raises(InputError, match="x: expected a dense tensor of real numbers, got a quantised tensor"):
+        check_rows(torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8), "x")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, "float64", np.float32])
+def test_only_two_types_can_be_computed_in(dtype):
+    with pytest.raises(InputError, match="dtype: expected torch.float32 or torch.float64, got"):
+        inspect.unwrap(check_rows)(np.ones((2, 2)), "x", dtype=dtype)
+
+
+@pytest.mark.parametrize("device", ["nowhere", "meta", 3.5, *(() if torch.cuda.is_available() else ("cuda", 0))])
+def test_a_device_that_is_not_there_is_one_line(device):
+    with pytest.raises(InputError, match="device: ") as caught:
+        inspect.unwrap(check_rows)(np.ones((2, 2)), "x", device=device)
+    assert "\n" not in str(caught.value)
+
+
+def test_masked_arrays_without_masks_and_read_only_arrays_are_arrays():
+    values = np.arange(6.0).reshape(3, 2)
+    assert check_rows(np.ma.masked_array(values), "x").tolist() == values.tolist()
+    values.setflags(write=False)
+    rows = check_rows(values, "x")
+    rows += 1
+    assert values[0, 0] == 0
+
+
+def test_large_whole_numbers_are_kept():
+    values = 10**10 + np.arange(6).reshape(3, 2)
+    assert check_rows(values, "x").tolist() == check_rows(torch.from_numpy(values), "x").tolist() == values.tolist()
+
+
+def test_points_of_inference_mode_can_be_learned_from():
+    with torch.inference_mode():
+        x = torch.ones(3, 2)
+    weights = torch.ones(2, requires_grad=True)
+    (check_rows(x, "x") @ weights).sum().backward()
+    assert weights.grad.tolist() == [3.0, 3.0]
+
+
+def test_points_get_room_where_float32_is_too_narrow():
+    x = torch.linspace(-1, 1, 20).view(10, 2)
+    for factor in (1e-30, 1.0, 1e30):
+        assert make_points(factor * x, -x / factor).with_room().dtype == torch.float32
+    wide = make_points(x, -1e20 * x).with_room()
+    assert wide.dtype == torch.float64 and wide.take(slice(None))[0].tolist() == x.double().tolist()
 
 
 def test_the_first_bad_row_of_a_memmap_is_found(tmp_path):
@@ -107,13 +175,15 @@ def test_the_first_bad_row_of_a_memmap_is_found(tmp_path):
         check_rows(np.load(tmp_path / "x.npy", mmap_mode="r"), "x")
 
 
-@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<i4"])
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "<i4", ">i8", np.longdouble])
 def test_rows_of_a_memmap_come_in_the_order_asked_for(tmp_path, dtype):
     values = np.arange(20).reshape(10, 2).astype(dtype)
     np.save(tmp_path / "x.npy", values)
     rows = np.load(tmp_path / "x.npy", mmap_mode="r")
     index = torch.tensor([7, 0, 7, 3])
-    assert read_rows(rows, index).tolist() == values[index.numpy()].tolist()
+    chosen = read_rows(rows, index)
+    assert chosen.tolist() == values[index.numpy()].tolist()
+    assert chosen.dtype == (torch.float32 if values.dtype.kind + str(values.itemsize) == "f4" else torch.float64)
 
 
 def test_points_on_disk_and_in_memory_are_the_same():

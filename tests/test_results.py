@@ -7,11 +7,12 @@ import pickle
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 
 import matplotlib.figure
+import numpy as np
 import pytest
 import torch
 
 import steinscope
-from steinscope import FitSettings, compare, discrepancy, gof_test, mode_weights, train
+from steinscope import FitSettings, NonFiniteError, compare, discrepancy, gof_test, mode_weights, train
 from steinscope.critics import MLP
 from steinscope.kernels import ksd_estimate, ksd_test
 from steinscope.models import Gaussian
@@ -165,3 +166,12 @@ def test_each_pair_of_coordinates_is_said_once():
         Finding("additive", 0, 1, "cos u", 6.0),
     )
     assert one_for_each_subject(findings) == [findings[2], findings[1]]
+
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["statistic", "pvalue"])
+def test_a_number_that_is_not_finite_is_an_error_and_no_verdict(name, value):
+    numbers = {"statistic": 1.0, "pvalue": 0.2, name: value}
+    with pytest.raises(NonFiniteError, match=f"Some test: its .* is {value}; points or scores are so large"):
+        TestResult(**numbers, alpha=0.05, method="Some test", n=10, dim=2)

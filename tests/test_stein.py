@@ -1,6 +1,9 @@
+import inspect
+
 import pytest
 import torch
 
+from steinscope import InputError
 from steinscope.densities import as_density
 from steinscope.stein import LSD, PenalisedLSD, Power, mean_and_std, stein_values
 
@@ -32,6 +35,20 @@ def test_stein_values_sum_over_all_axes_but_the_first():
     score, f = torch.randn(4, 2, 3, generator=generator()), torch.randn(4, 2, 3, generator=generator(1))
     expected = torch.einsum("nij,nij->n", score, f) + 1
     torch.testing.assert_close(stein_values(score, f, torch.ones(4)), expected)
+
+
+@pytest.mark.parametrize(
+    "score, f, div, message",
+    [
+        ((5,), (5, 1), (5,), r"f: expected the shape of score, \(5,\), got \(5, 1\)"),
+        ((6, 2), (4, 3), (4,), r"f: expected the shape of score, \(6, 2\), got \(4, 3\)"),
+        ((5, 1), (5, 1), (5, 1), r"div: expected one number for each of the 5 points, got shape \(5, 1\)"),
+        ((5, 2), (5, 2), (1,), r"div: expected one number for each of the 5 points, got shape \(1,\)"),
+    ],
+)
+def test_stein_values_do_not_guess_shapes(score, f, div, message):
+    with pytest.raises(InputError, match=message):
+        inspect.unwrap(stein_values)(torch.ones(score), torch.ones(f), torch.ones(div))
 
 
 def test_objectives():

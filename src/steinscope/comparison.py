@@ -224,7 +224,7 @@ def compare(
         >>> compare(models, x, critics="closed form").names
         ('true', 'shifted')
     """
-    check_seed("seed", seed)
+    seed = check_seed("seed", seed)
     how = EstimateSettings(critics, l2, metric, folds, split, settings)
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
@@ -257,7 +257,7 @@ def compare(
         name, reason = next(iter(failures.items()))
         raise InputError("models", f"none of the {len(models)} could be ranked; {name}: {reason}")
     ranked = sorted(estimates.items(), key=lambda item: item[1].value)
-    return Ranking(dict(ranked), failures, l2, folds)
+    return Ranking(dict(ranked), failures, how.l2, how.folds)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from steinscope.errors import InputError
+from steinscope.errors import InputError, NonFiniteError
 
 __all__ = [
     "Density",
@@ -25,9 +25,11 @@ __all__ = [
     "as_density",
     "call_model",
     "differentiable_score",
+    "first_line",
     "from_energy",
     "from_log_prob",
     "from_score",
+    "log_prob_at",
     "placement",
 ]
 
@@ -86,11 +88,7 @@ class _LogProbDensity:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density at each point, up to a constant."""
-        value = call_model(self._log_prob, x, self._name)
-        if not isinstance(value, Tensor):
-            hint = "; pass numpy=True for a function on NumPy arrays" if isinstance(value, np.ndarray) else ""
-            raise InputError("model", f"{self._name} returned {type(value).__name__}, expected a tensor{hint}")
-        return _one_per_point(value, x, self._name)
+        return _one_per_point(_tensor(call_model(self._log_prob, x, self._name), self._name), x, self._name)
 
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point."""
@@ -122,8 +120,8 @@ class _NumpyLogProbDensity:
         return torch.from_numpy(self._values(x.detach().cpu().double().numpy())).to(x)
 
     def _values(self, points: np.ndarray) -> np.ndarray:
-        value = np.asarray(call_model(self._log_prob, points, self._name), dtype=np.float64)
-        return _one_per_point(torch.from_numpy(value), torch.from_numpy(points), self._name).numpy()
+        value = _from_numpy(call_model(self._log_prob, points, self._name), self._name).double()
+        return _one_per_point(value, torch.from_numpy(points), self._name).numpy()
 
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point, by 2 d evaluations."""
@@ -152,13 +150,8 @@ class _ScoreDensity:
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point."""
         if self._numpy:
-            value = np.array(call_model(self._score, x.detach().cpu().numpy(), "score"))
-            return torch.from_numpy(value).to(x)
-        value = call_model(self._score, x, "score")
-        if not isinstance(value, Tensor):
-            hint = "; pass numpy=True for a function on NumPy arrays" if isinstance(value, np.ndarray) else ""
-            raise InputError("model", f"score returned {type(value).__name__}, expected a tensor{hint}")
-        return value
+            return _from_numpy(call_model(self._score, x.detach().cpu().numpy(), "score"), "score").to(x)
+        return _tensor(call_model(self._score, x, "score"), "score")
 
 
 def from_log_prob(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
@@ -192,7 +185,7 @@ def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
     """
     _check_callable(fn)
     if numpy:
-        return _NumpyLogProbDensity(lambda x: -np.asarray(fn(x)), "energy")
+        return _NumpyLogProbDensity(lambda x: np.negative(fn(x)), "energy")
     return _LogProbDensity(lambda x: -fn(x), "energy")
 
 
@@ -214,8 +207,10 @@ def from_score(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
 
 def as_density(model: Any) -> Density:
     """`model` as something with a score, or an `InputError` that says what a model can be."""
-    if callable(getattr(model, "score", None)):
+    if isinstance(model, _ScoreDensity | _LogProbDensity | _NumpyLogProbDensity):
         return model
+    if callable(getattr(model, "score", None)):
+        return _ScoreDensity(model.score, numpy=False)
     if callable(getattr(model, "log_prob", None)):
         return _LogProbDensity(model.log_prob, "log_prob")
     if callable(model) and not isinstance(model, type):
@@ -242,9 +237,13 @@ def differentiable_score(model: Any, x: Tensor) -> Tensor:
         return as_density(model).score(x)
     with torch.enable_grad():
         x = x if x.requires_grad else x.detach().requires_grad_()
-        log_prob = _one_per_point(call_model(model.log_prob, x, "log_prob"), x, "log_prob")
-        (score,) = torch.autograd.grad(log_prob.sum(), x, create_graph=True)
+        (score,) = torch.autograd.grad(log_prob_at(model, x).sum(), x, create_graph=True)
     return score
+
+
+def log_prob_at(model: Any, x: Tensor) -> Tensor:
+    """The model's log-density at each point: n finite or infinite numbers, or an `InputError` that says what came."""
+    return _LogProbDensity(model.log_prob, "log_prob").log_prob(x)
 
 
 def placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[torch.dtype, torch.device]:
@@ -257,15 +256,53 @@ def placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[tor
 
 
 def call_model(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
-    """A function of the user's at points; what it says about them is an `InputError`."""
+    """A function of the user's at points.
+
+    It gets a copy, so that it may work in place. Whatever it raises becomes one line, with the error as its cause.
+    """
+    copy = x.copy() if isinstance(x, np.ndarray) else x.clone()
     try:
-        return fn(x)
-    except InputError:
+        return fn(copy)
+    except (InputError, NonFiniteError):
         raise
+    except Exception as error:
+        raise InputError("model", f"{name} failed at x: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line, after its type. A ValueError speaks for itself."""
+    said = str(error).strip().splitlines()
+    if not said:
+        return type(error).__name__
+    # torch.distributions says so where a point is outside of the support.
+    return said[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {said[0]}"
+
+
+def _tensor(value: Any, name: str) -> Tensor:
+    """What a function of the user's returned, if it is a tensor of real numbers."""
+    if not isinstance(value, Tensor):
+        came, hint = type(value).__name__, ""
+        if isinstance(value, np.ndarray):
+            came, hint = "a NumPy array", f"; a function on NumPy arrays becomes a model by from_{name}(fn, numpy=True)"
+        raise InputError("model", f"{name} returned {came}, expected a tensor{hint}")
+    if value.is_complex():
+        raise InputError("model", f"{name} returned complex numbers, expected real ones")
+    return value
+
+
+def _from_numpy(value: Any, name: str) -> Tensor:
+    """What a function on NumPy arrays returned, as a tensor."""
+    if isinstance(value, Tensor):
+        return _tensor(value.detach(), name)
+    try:
+        array = np.asarray(value)
     except ValueError as error:
-        # torch.distributions says so where a point is outside of the support.
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError("model", f"{name} failed at x: {first}") from error
+        raise InputError("model", f"{name} returned what is not an array: {first_line(error)}") from error
+    if array.dtype.kind not in "fiub" or np.ma.is_masked(value):
+        kind = "masked values" if np.ma.is_masked(value) else f"numbers of type {array.dtype}"
+        raise InputError("model", f"{name} returned {kind}, expected real numbers")
+    # A copy in the machine's order of bytes, of a type that torch knows.
+    return torch.from_numpy(array.astype(np.float32 if array.dtype == np.float32 else np.float64))
 
 
 def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from steinscope.portfolio.learner import Context
 from steinscope.portfolio.stacking import FoldFit, fit_fold
 from steinscope.registries import CRITICS
 from steinscope.settings import FitSettings
+from steinscope.shapes import flattened
 from steinscope.support.checks import check_choice, check_count, check_number
 from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import normal_quantile
@@ -32,6 +33,7 @@ __all__ = ["CriticShare", "Estimate", "EstimatePlan", "EstimateSettings", "discr
 
 _METRIC_ROWS = 100_000
 _MOST_VALIDATION = 10_000
+_ATOM_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -211,11 +213,13 @@ class EstimateSettings:
     fit: FitSettings = DEFAULT_FIT
 
     def __post_init__(self) -> None:
-        check_number("l2", self.l2, over=0)
-        check_choice("metric", self.metric, ("scaled", "whitened", "identity"))
-        _check_split(self.split)
+        object.__setattr__(self, "l2", check_number("l2", self.l2, over=0))
+        check_choice("metric", self.metric, get_args(MetricName))
+        object.__setattr__(self, "split", _check_split(self.split))
         if self.folds is not None:
-            check_count("folds", self.folds, 2)
+            object.__setattr__(self, "folds", check_count("folds", self.folds, 2))
+        if not isinstance(self.fit, FitSettings):
+            raise InputError("settings", f"expected FitSettings(...), got {type(self.fit).__name__}")
 
     def parts(self, n: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows for training, validation and estimation, once or for each fold."""
@@ -228,9 +232,22 @@ def make_metric(points: ScoredPoints, name: MetricName, generator: torch.Generat
     """The coordinates of a name, from at most 100 000 of the points."""
     rows = torch.randperm(len(points), generator=generator)[:_METRIC_ROWS]
     x, score = points.take(rows)
-    if name == "whitened":
-        return Metric.whitened(x)
-    return Metric.scaled(x, score) if name == "scaled" else Metric.identity(x)
+    _check_density(flattened(x[:_ATOM_ROWS]))
+    return Metric.named(name, x, score)
+
+
+def _check_density(x: Tensor) -> None:
+    """Points most of which share a value in some coordinate have no density, and are infinitely far from any model."""
+    middle = x.median(0).values
+    is_atom = (x == middle).double().mean(0) > 0.5
+    if bool(is_atom.any()):
+        coordinate = int(is_atom.nonzero()[0, 0])
+        raise InputError(
+            "x",
+            f"most points have the same value in coordinate {coordinate}, {float(middle[coordinate]):g}; such points "
+            "have no density, and their discrepancy from a model is infinite: leave the coordinate out, add noise, or "
+            "use gof_test",
+        )
 
 
 @dataclass(frozen=True)
@@ -403,11 +420,16 @@ def _bounds(n: int, folds: int) -> list[tuple[int, int]]:
     return [(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
 
 
-def _check_split(split: Any) -> None:
-    good = len(split) == 3 and all(part > 0 for part in split)
-    if not good or not math.isclose(sum(split), 1.0, abs_tol=1e-6):
-        raise InputError(
-            "split",
-            "expected shares for training, validation and estimation that are positive and add up to 1, "
-            f"such as (0.6, 0.2, 0.2), got {tuple(split)}",
-        )
+def _check_split(split: Any) -> tuple[float, ...]:
+    problem = InputError(
+        "split",
+        "expected shares for training, validation and estimation that are positive and add up to 1, "
+        f"such as (0.6, 0.2, 0.2), got {split!r}",
+    )
+    try:
+        shares = tuple(check_number("split", share, over=0) for share in split)
+    except (InputError, TypeError):
+        raise problem from None
+    if len(shares) != 3 or not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
+        raise problem
+    return shares

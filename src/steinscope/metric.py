@@ -15,11 +15,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.shapes import FlatPoints, Points
+from steinscope.shapes import FlatPoints, Points, flattened
 
-__all__ = ["Metric", "MetricName"]
+__all__ = ["Coordinates", "Metric", "MetricName"]
 
 MetricName = Literal["scaled", "whitened", "identity"]
+Coordinates = Literal["scores", "scaled", "whitened", "identity"]
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,27 @@ class Metric:
     inverse_root: Float[Tensor, "d d"] | None = None
 
     @classmethod
+    def named(cls, name: Coordinates, x: Points, score: Points) -> Metric:
+        """Coordinates by their name, from points and scores: `"scores"` for those of `by_scores`."""
+        if name == "scores":
+            return cls.by_scores(x, score)
+        if name == "scaled":
+            return cls.scaled(x, score)
+        return cls.whitened(x) if name == "whitened" else cls.identity(x)
+
+    @classmethod
     def scaled(cls, x: Points, score: Points) -> Metric:
         """Each coordinate in units of its standard deviation, so that no unit of a coordinate matters.
 
         A coordinate that does not vary is measured in units of one over its root mean square score, which is a length,
         too.
         """
-        flat, scores = (rows.reshape(len(rows), -1).double() for rows in (x, score))
-        centre = flat.mean(0)
-        scale = (flat - centre).square().mean(0).sqrt()
+        flat, scores = (flattened(rows).double() for rows in (x, score))
+        centre = _mean(flat)
+        scale, others = _root_mean_square(flat - centre), _root_mean_square(scores)
         # What rounding leaves of a constant is not a scale.
-        is_constant = scale <= 1e-7 * centre.abs()
-        others = scores.square().mean(0).sqrt()
-        scale = torch.where(is_constant & (others > 0), 1 / others.clamp_min(1e-300), scale)
+        varies = (flat != flat[0]).any(0) & (scale > 1e-14 * centre.abs())
+        scale = torch.where(~varies & (others > 0), 1 / others.clamp_min(1e-300), scale)
         return cls(centre, torch.where(scale > 0, scale, torch.ones_like(scale)))
 
     @classmethod
@@ -62,17 +71,17 @@ class Metric:
         measured in units of its own standard deviation.
         """
         spread = cls.scaled(x, score)
-        size = score.reshape(len(score), -1).double().square().mean(0).sqrt()
+        size = _root_mean_square(flattened(score).double())
         return cls(spread.centre, torch.where(size > 0, 1 / size.clamp_min(1e-300), spread.scale))
 
     @classmethod
     def whitened(cls, x: Points, shrinkage: float = 0.01) -> Metric:
         """Coordinates in which x has the identity as covariance, which is shrunk a little towards a multiple of it."""
-        flat = x.reshape(len(x), -1).double()
+        flat = flattened(x).double()
         centre, covariance = flat.mean(0), torch.atleast_2d(torch.cov(flat.T))
         level = float(covariance.diagonal().mean())
-        if not level > 0.0:
-            raise InputError("x", "all points are the same, so they cannot be whitened")
+        if not 0.0 < level < float("inf"):
+            raise InputError("x", "its points are all the same, or too far apart, so they cannot be whitened")
         covariance = (1 - shrinkage) * covariance
         covariance.diagonal().add_(shrinkage * level)
         eigenvalues, vectors = torch.linalg.eigh(covariance)
@@ -82,13 +91,17 @@ class Metric:
     @classmethod
     def identity(cls, x: Points) -> Metric:
         """The coordinates of x, centred."""
-        flat = x.reshape(len(x), -1).double()
-        return cls(flat.mean(0), torch.ones_like(flat[0]))
+        flat = flattened(x).double()
+        return cls(_mean(flat), torch.ones_like(flat[0]))
 
     def points(self, x: Points) -> FlatPoints:
         """Points in the new coordinates, in the type of x. They are centred before anything is rounded."""
-        moved = x.reshape(len(x), -1).double() - self.centre
-        return (moved / self.scale if self.inverse_root is None else moved @ self.inverse_root).to(x.dtype)
+        return self.wide_points(x).to(x.dtype)
+
+    def wide_points(self, x: Points) -> FlatPoints:
+        """Points in the new coordinates, in float64."""
+        moved = flattened(x).double() - self.centre
+        return moved / self.scale if self.inverse_root is None else moved @ self.inverse_root
 
     def original(self, z: FlatPoints) -> FlatPoints:
         """Points in the coordinates of x."""
@@ -96,8 +109,12 @@ class Metric:
         return ((wide * self.scale if self.root is None else wide @ self.root) + self.centre).to(z.dtype)
 
     def scores(self, score: Points) -> FlatPoints:
-        """Scores in the new coordinates."""
-        return self._stretched(score.reshape(len(score), -1))
+        """Scores in the new coordinates, in their own type."""
+        return self._stretched(flattened(score))
+
+    def wide_scores(self, score: Points) -> FlatPoints:
+        """Scores in the new coordinates, in float64."""
+        return self._stretched(flattened(score).double())
 
     def field_in_x(self, g: FlatPoints) -> FlatPoints:
         """The values of a critic of z as those of a critic of x."""
@@ -111,3 +128,14 @@ class Metric:
     def _stretched(self, rows: FlatPoints) -> FlatPoints:
         wide = rows.double()
         return (wide * self.scale if self.root is None else wide @ self.root).to(rows.dtype)
+
+
+def _mean(rows: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """The mean of each column. That of equal numbers is that number, whatever rounding makes of their sum."""
+    return rows[0] + (rows - rows[0]).mean(0)
+
+
+def _root_mean_square(rows: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """The root mean square of each column. No square leaves the range of numbers."""
+    largest = rows.abs().amax(0)
+    return largest * (rows / largest.clamp_min(1e-300)).square().mean(0).sqrt()

@@ -15,14 +15,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.densities import as_density, call_model, placement
+from steinscope.densities import as_density, first_line, placement
 from steinscope.errors import InputError
 from steinscope.frames import Names, coordinate_names, frame_numbers, is_frame
 from steinscope.metric import Metric
+from steinscope.shapes import flattened
 
 __all__ = [
     "Rows",
     "ScoredPoints",
+    "check_device",
+    "check_dtype",
     "check_rows",
     "is_scores",
     "joined",
@@ -42,6 +45,8 @@ Rows = Tensor | np.memmap
 _BLOCK_BYTES = 2**25
 # The arrays of one batch stay within the processor's cache, or a few of them in memory.
 _SCORE_BATCH_BYTES = 2**24
+# The largest product of a distance and a score whose fourth power float32 still holds, with room for sums.
+_MOST_NARROW = 1e8
 
 
 def check_rows(
@@ -55,26 +60,14 @@ def check_rows(
         dtype: The floating type to compute in; by default that of `value`, float32 where it has none or a narrower one.
         device: Where to compute; by default where `value` is.
     """
-    if isinstance(value, Tensor):
-        rows: Rows = value.detach()
-    elif isinstance(value, np.memmap):
-        rows = value
+    dtype, device = check_dtype(dtype), check_device(device)
+    if isinstance(value, np.memmap):
+        if value.dtype.kind not in "fiu":
+            raise InputError(name, f"expected real numbers, got a memmap of {value.dtype}")
+        rows: Rows = value
     else:
-        try:
-            array = frame_numbers(value, name) if is_frame(value) else np.asarray(value)
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(name, f"expected an array, got {type(value).__name__} ({error})") from None
-        if array.dtype.kind not in "fiub":
-            raise InputError(name, f"expected real numbers, got {_describe(value, array)}")
-        rows = torch.from_numpy(np.ascontiguousarray(_native(array)).reshape(array.shape))
-    if isinstance(rows, Tensor):
-        if rows.is_complex():
-            raise InputError(name, f"expected real numbers, got {rows.dtype}")
-        rows = rows.to(device=device, dtype=dtype or rows_dtype(rows))
-    elif rows.dtype.kind not in "fiu":
-        raise InputError(name, f"expected real numbers, got a memmap of {rows.dtype}")
+        tensor = _plain(value.detach(), name) if isinstance(value, Tensor) else _from_array(value, name)
+        rows = tensor.to(device=device, dtype=dtype or rows_dtype(tensor))
     if rows.ndim == 0:
         raise InputError(name, "expected rows of points, got a single number")
     if len(rows) == 0 or 0 in rows.shape:
@@ -84,8 +77,32 @@ def check_rows(
 
 
 def rows_dtype(rows: Rows) -> torch.dtype:
-    """The floating type to compute in: float64 for rows of float64, otherwise float32."""
-    return torch.float64 if rows.dtype in (torch.float64, np.float64) else torch.float32
+    """The floating type to compute in: float32 for all numbers that it holds exactly, otherwise float64."""
+    if isinstance(rows, Tensor):
+        is_narrow = rows.is_floating_point() or rows.dtype == torch.bool
+        return torch.float32 if rows.itemsize <= (4 if is_narrow else 2) else torch.float64
+    return torch.float32 if rows.dtype.itemsize <= (4 if rows.dtype.kind == "f" else 2) else torch.float64
+
+
+def check_dtype(dtype: Any) -> torch.dtype | None:
+    """A floating type to compute in, or None."""
+    if dtype is not None and dtype not in (torch.float32, torch.float64):
+        raise InputError("dtype", f"expected torch.float32 or torch.float64, got {dtype!r}")
+    return dtype
+
+
+def check_device(device: Any) -> torch.device | None:
+    """A device that is there, or None."""
+    if device is None:
+        return None
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        raise InputError("device", f"{device!r} cannot be used here: {first_line(error)}") from error
+    if found.type == "meta":
+        raise InputError("device", "a meta device holds no numbers")
+    return found
 
 
 def rows_device(rows: Rows, device: torch.device | str | None = None) -> torch.device:
@@ -119,7 +136,7 @@ def read_rows(
         order = np.argsort(wanted, kind="stable")
         block = np.empty((len(wanted), *rows.shape[1:]), dtype=rows.dtype)
         block[order] = rows[wanted[order]]
-    tensor = torch.from_numpy(block.astype(block.dtype.newbyteorder("="), copy=False))
+    tensor = torch.from_numpy(_native(block))
     return tensor.to(dtype=dtype or rows_dtype(tensor), device=device)
 
 
@@ -180,6 +197,24 @@ class ScoredPoints:
             x, score = self.take(slice(None))
             return ScoredPoints(metric.points(x), metric.scores(score), self.dtype, self.device, names=self.names)
         return replace(self, metric=metric)
+
+    def with_room(self) -> ScoredPoints:
+        """The same points in float64 where products of points and scores are so large that float32 is too narrow.
+
+        Critics and kernels are made of powers of such products, which no unit of a coordinate changes.
+        """
+        if self.dtype == torch.float64:
+            return self
+        farthest = largest = torch.zeros(self.dim, dtype=torch.float64, device=self.device)
+        first = flattened(read_rows(self.x, slice(1), device=self.device)).double()
+        for start, stop in row_blocks(self.x):
+            x, score = (flattened(rows).double() for rows in self.take(slice(start, stop)))
+            farthest = torch.maximum(farthest, (x - first).abs().amax(0))
+            largest = torch.maximum(largest, score.abs().amax(0))
+        if float((farthest * largest).max()) <= _MOST_NARROW:
+            return self
+        x, score = (rows.double() if isinstance(rows, Tensor) else rows for rows in (self.x, self.score))
+        return replace(self, x=x, score=score, dtype=torch.float64)
 
     def take(self, index: slice | Tensor) -> tuple[Float[Tensor, "n *shape"], Float[Tensor, "n *shape"]]:
         """A batch: points and scores of these rows."""
@@ -282,7 +317,7 @@ def score_rows(
         any_nonzero = False
         for start, stop in row_blocks(x, _SCORE_BATCH_BYTES, batch_size):
             batch = read_rows(x, slice(start, stop), dtype=model_dtype, device=model_device)
-            score = _checked_score(call_model(density.score, batch, "score"), batch, start)
+            score = _checked_score(density.score(batch), batch, start)
             any_nonzero = any_nonzero or bool(score.any())
             if isinstance(scores, Tensor):
                 scores[start:stop] = score
@@ -295,17 +330,16 @@ def score_rows(
     return scores
 
 
-def _checked_score(score: Any, x: Tensor, start: int) -> Tensor:
+def _checked_score(score: Tensor, x: Tensor, start: int) -> Tensor:
     """A finite score of the shape of x, whose first row is row `start` of the user's points."""
-    if not isinstance(score, Tensor) or score.shape != x.shape:
-        came = tuple(score.shape) if isinstance(score, Tensor | np.ndarray) else type(score).__name__
+    if score.shape != x.shape:
         raise InputError(
             "model",
-            f"score(x) must be a tensor of the shape of x, {tuple(x.shape)}, got {came}; "
+            f"score(x) must be a tensor of the shape of x, {tuple(x.shape)}, got {tuple(score.shape)}; "
             "the score is the gradient of the log-density in x",
         )
     score = score.detach()
-    finite = score.isfinite().flatten(1).all(1) if score.ndim > 1 else score.isfinite()
+    finite = flattened(score.isfinite()).all(1)
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0, 0])
         bad = score[row].flatten()
@@ -326,7 +360,7 @@ def _check_some_nonzero(any_nonzero: bool, name: str, n: int) -> None:
 def _check_finite(rows: Rows, name: str) -> None:
     for start, stop in row_blocks(rows):
         block = read_rows(rows, slice(start, stop))
-        finite = block.isfinite().flatten(1).all(1) if block.ndim > 1 else block.isfinite()
+        finite = flattened(block.isfinite()).all(1)
         if not bool(finite.all()):
             row = start + int((~finite).nonzero()[0, 0])
             bad = block[row - start].flatten()
@@ -334,11 +368,44 @@ def _check_finite(rows: Rows, name: str) -> None:
             raise InputError(name, f"row {row} holds {value}; every value must be finite")
 
 
+def _plain(tensor: Tensor, name: str) -> Tensor:
+    """A tensor that torch can compute with."""
+    kinds = {
+        "a sparse tensor": tensor.layout != torch.strided,
+        "a quantised tensor": tensor.is_quantized,
+        "a nested tensor": tensor.is_nested,
+        "a meta tensor, which holds no numbers": tensor.is_meta,
+        f"numbers of {tensor.dtype}": tensor.is_complex(),
+    }
+    for kind, came in kinds.items():
+        if came:
+            raise InputError(name, f"expected a dense tensor of real numbers, got {kind}")
+    # Autograd refuses tensors of inference mode.
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
+def _from_array(value: Any, name: str) -> Tensor:
+    """A NumPy array, or nested lists, as a tensor."""
+    try:
+        array = frame_numbers(value, name) if is_frame(value) else np.asarray(value)
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
+        problem = f"expected an array, got {type(value).__name__} ({first_line(error)})"
+        raise InputError(name, problem) from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(name, f"expected real numbers, got {_describe(value, array)}")
+    if np.ma.is_masked(value):
+        row = int(np.argwhere(np.ma.getmaskarray(value))[0, 0]) if array.ndim else 0
+        raise InputError(name, f"row {row} holds a masked value; leave out rows with masked values, or fill them")
+    return torch.from_numpy(_native(array))
+
+
 def _native(array: np.ndarray) -> np.ndarray:
-    """Numbers in the order of bytes and of a type that torch knows."""
-    if array.dtype == np.longdouble and np.longdouble != np.float64:
-        return array.astype(np.float64)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    """Contiguous numbers in the order of bytes and of a type that torch knows, not marked as read-only."""
+    kind = np.float64 if array.dtype.kind == "f" and array.itemsize > 8 else array.dtype.newbyteorder("=")
+    array = np.ascontiguousarray(array, dtype=kind).reshape(array.shape)
+    return array if array.flags.writeable else array.copy()
 
 
 def _describe(value: Any, array: np.ndarray) -> str:

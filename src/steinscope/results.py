@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from steinscope.errors import InputError
+from steinscope.errors import InputError, NonFiniteError
 from steinscope.frames import Names, coordinate_label
 
 if TYPE_CHECKING:
     from steinscope.explanation import Explanation
     from steinscope.modes.weights import ModeWeights
 
-__all__ = ["CriticResult", "Finding", "ModeFinding", "TestResult", "one_for_each_subject"]
+__all__ = ["CriticResult", "Finding", "ModeFinding", "TestResult", "check_finite", "one_for_each_subject"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ class CriticResult:
 class TestResult:
     """The outcome of a test of fit. The null hypothesis is that the model is right.
 
+    Numbers that are not finite are a `NonFiniteError`, never a verdict.
+
     Arguments:
         statistic: The test statistic; large values speak against the model.
         pvalue: The p-value.
@@ -146,6 +149,12 @@ class TestResult:
     notes: tuple[str, ...] = ()
     modes: ModeWeights | None = None
     recipe: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_finite(self.method, "statistic", self.statistic)
+        check_finite(self.method, "p-value", self.pvalue)
+        for critic in self.critics:
+            check_finite(self.method, f"z-score of {critic.name}", critic.z)
 
     @property
     def rejected(self) -> bool:
@@ -218,6 +227,16 @@ class TestResult:
             )
             lines += [f"  {finding}" for finding in one_for_each_subject(self.findings)[:5]]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def check_finite(method: str, name: str, value: float) -> float:
+    """A number of a test. One that is not finite is an error, never a verdict."""
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            f"{method}: its {name} is {value}; points or scores are so large, or so different in size, "
+            "that sums of their products cannot be computed"
+        )
+    return value
 
 
 def one_for_each_subject(findings: Sequence[Finding | ModeFinding]) -> list[Finding | ModeFinding]:

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.shapes import PerPoint
+from steinscope.errors import InputError
+from steinscope.shapes import PerPoint, flattened
 
 __all__ = ["LSD", "Objective", "PenalisedLSD", "Power", "mean_and_std", "penalty_of", "stein_values"]
 
@@ -32,7 +33,11 @@ def stein_values(
         >>> stein_values(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]), torch.tensor([0.5]))
         tensor([11.5000])
     """
-    return torch.linalg.vecdot(score.reshape(len(f), -1), f.reshape(len(f), -1)) + div
+    if score.shape != f.shape:
+        raise InputError("f", f"expected the shape of score, {tuple(score.shape)}, got {tuple(f.shape)}")
+    if div.shape != f.shape[:1]:
+        raise InputError("div", f"expected one number for each of the {len(f)} points, got shape {tuple(div.shape)}")
+    return torch.linalg.vecdot(flattened(score), flattened(f)) + div
 
 
 @dataclass(frozen=True)

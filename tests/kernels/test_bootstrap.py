@@ -24,7 +24,7 @@ def test_signs_are_fair_and_the_first_column_is_the_statistic():
     assert signs.shape == (500, 201) and (signs[:, 0] == 1).all() and (signs.abs() == 1).all()
     # 100 000 signs: the standard error of their mean is 1 / √100 000.
     assert abs(float(signs[:, 1:].mean())) < 4 / 100_000**0.5
-    with pytest.raises(InputError, match="draws: expected a whole number from 1 on, got 0"):
+    with pytest.raises(InputError, match="draws: expected a whole number from 1 to 100000, got 0"):
         random_signs(5, 0, generator(1), torch.float32)
 
 

@@ -41,7 +41,7 @@ def test_the_statistic_is_the_u_statistic_of_its_features(monkeypatch):
 
 def test_bad_input():
     x = normal(30, 2)
-    with pytest.raises(InputError, match="locations: expected a whole number from 1 on, got 0"):
+    with pytest.raises(InputError, match="locations: expected a whole number from 1 to 1000, got 0"):
         fssd_test(x, -x, locations=0)
     with pytest.raises(InputError, match="x: 9 rows are too few for this test, which needs 10"):
         fssd_test(x[:9], -x[:9])

@@ -17,7 +17,7 @@ def test_mmd_against_brute_force():
         return (k.sum() - len(a)) / (len(a) * (len(a) - 1)) if same else k.mean()
 
     expected = mean_kernel(x, x, True) + mean_kernel(y, y, True) - 2 * mean_kernel(x, y, False)
-    assert mmd_test(x, y, bandwidth=1.0).statistic == pytest.approx(float(expected), rel=1e-9)
+    assert mmd_test(x, y, bandwidth=1.0, metric="identity").statistic == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_tiles_do_not_matter(monkeypatch):

@@ -45,10 +45,10 @@ def test_the_median_distance():
 
 def test_a_sample_is_centred_and_flat():
     x = 5 + torch.randn(20, 2, 3, generator=generator())
-    sample = make_sample(x, -x)
+    sample = make_sample(x, -x, "identity")
     assert sample.x.shape == sample.score.shape == (20, 6) and float(sample.x.mean(0).abs().max()) < 1e-5
     with pytest.raises(InputError, match="x: 2 rows are too few for this test, which needs 4"):
-        make_sample(x[:2], -x[:2])
+        make_sample(x[:2], -x[:2], "scores")
 
 
 def test_bad_kernels():

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_diagonal
-from steinscope.shapes import PerPoint, Points
+from steinscope.shapes import PerPoint, Points, flattened
 from steinscope.stein import stein_values
 from steinscope.support.checks import check_choice
 
-__all__ = ["Batches", "Critic", "Trace", "check_trace", "flattened"]
+__all__ = ["Batches", "Critic", "Trace", "check_trace"]
 
 Trace = Literal["auto", "exact", "hutchinson"]
 
@@ -73,11 +73,6 @@ class Critic(nn.Module, ABC):
         f, div = self.value_and_divergence(x, generator)
         flat = flattened(f)
         return stein_values(score, f, div), torch.linalg.vecdot(flat, flat)
-
-
-def flattened(x: Tensor) -> Tensor:
-    """Points as vectors."""
-    return x.reshape(len(x), -1)
 
 
 def check_trace(trace: Any) -> Trace:

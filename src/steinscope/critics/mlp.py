@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steinscope.critics.base import Critic, Trace, check_trace, flattened
+from steinscope.critics.base import Critic, Trace, check_trace
 from steinscope.errors import InputError
 from steinscope.maps.activations import dropout_mask, linear_with_trace, swish_with_derivative, swish_with_tangent
 from steinscope.maps.divergence import draw_probe
 from steinscope.maps.layers import linear_layers
-from steinscope.shapes import PerPoint, Points
+from steinscope.shapes import PerPoint, Points, flattened
 from steinscope.support.randomness import Seed, default_generator, make_generator
 
 __all__ = ["MLP"]

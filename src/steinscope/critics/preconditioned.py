@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.critics.base import Batches, Critic, flattened
+from steinscope.critics.base import Batches, Critic
 from steinscope.errors import InputError
-from steinscope.shapes import PerPoint, Points
+from steinscope.shapes import PerPoint, Points, flattened
 
 __all__ = ["Preconditioned"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from steinscope.critics.base import Batches, Critic, flattened
+from steinscope.critics.base import Batches, Critic
 from steinscope.metric import Metric
-from steinscope.shapes import FlatPoints, PerPoint
+from steinscope.shapes import FlatPoints, PerPoint, flattened
 
 __all__ = ["Rescaled"]
 

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steinscope.critics.base import Batches, Critic, flattened
+from steinscope.critics.base import Batches, Critic
 from steinscope.errors import InputError
 from steinscope.maps.features import Affine, FeatureMap, as_feature_map
-from steinscope.shapes import PerPoint, Points
+from steinscope.shapes import PerPoint, Points, flattened
 
 __all__ = ["Features", "Linear", "Moments"]
 

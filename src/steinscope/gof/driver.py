@@ -21,6 +21,7 @@ from steinscope.support.checks import check_choice, check_count, check_level, ch
 __all__ = ["gof_test"]
 
 LEAST_POINTS = 100
+MOST_REPEATS = 1000
 
 
 def gof_test(
@@ -68,9 +69,10 @@ def gof_test(
         >>> gof_test(x, Gaussian(torch.zeros(5))).rejected, gof_test(x, Gaussian(torch.ones(5))).rejected
         (False, True)
     """
-    alpha, repeats, seed = check_level("alpha", alpha), check_count("repeats", repeats), check_seed("seed", seed)
+    alpha, seed = check_level("alpha", alpha), check_seed("seed", seed)
+    repeats = check_count("repeats", repeats, most=MOST_REPEATS)
     check_choice("scheme", scheme, ("prequential", "split"))
-    points = make_points(x, model, names=names, dtype=dtype, device=device)
+    points = make_points(x, model, names=names, dtype=dtype, device=device).with_room()
     if len(points) < LEAST_POINTS:
         raise InputError(
             "x",
@@ -79,7 +81,7 @@ def gof_test(
         )
     if scheme == "split":
         return split_test(points, alpha, seed, progress)
-    check_count("blocks", blocks, 2, len(points) // 10)
+    blocks = check_count("blocks", blocks, 2, len(points) // 10)
     chosen, starts = choose_critics(critics, model, len(points), "test"), check_starts(starts, points, model)
     results = [prequential_test(points, model, chosen, blocks, alpha, seed + r, starts) for r in range(repeats)]
     if repeats == 1:

@@ -17,7 +17,7 @@ from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
 from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_form, make_learner, may_be_absent
 from steinscope.portfolio.learner import Context, Learner, ValueLearner
-from steinscope.results import CriticResult, TestResult
+from steinscope.results import CriticResult, TestResult, check_finite
 from steinscope.support.normal import upper_tail
 from steinscope.support.randomness import make_generator
 
@@ -82,6 +82,7 @@ def prequential_test(
     learners, values = [learners[number] for number in present], values[present]
     chosen = [[*cheap, *dear][number] for number in present]
     found = combine(values, parts)
+    check_finite("Learned Stein test", "sum of Stein values", float(values.sum()))
     pvalue = combined_pvalue(found.z, found.correlation) if bound is None else bound
     sizes = np.array([len(part) for part in parts[1:]])
     results = tuple(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from steinscope.kernels.bootstrap import random_signs, u_statistics
+from steinscope.errors import InputError
+from steinscope.kernels.bootstrap import MOST_DRAWS, random_signs, u_statistics
 from steinscope.kernels.stein_kernel import make_sample, stein_tiles
 from steinscope.maps.radial import KernelName, median_distance, radial
-from steinscope.results import TestResult
-from steinscope.support.checks import check_level, check_number
+from steinscope.metric import Coordinates
+from steinscope.results import TestResult, check_finite
+from steinscope.support.checks import check_count, check_level, check_number
 from steinscope.support.randomness import make_generator
 
 __all__ = ["ksdagg_test"]
@@ -23,7 +26,8 @@ def ksdagg_test(
     model: Any,
     *,
     kernel: KernelName = "imq",
-    factors: tuple[float, ...] = FACTORS,
+    factors: Sequence[float] = FACTORS,
+    metric: Coordinates = "scores",
     draws: int = 1000,
     alpha: float = 0.05,
     seed: int = 0,
@@ -39,19 +43,24 @@ def ksdagg_test(
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         kernel: `"imq"` or `"gaussian"`.
         factors: The bandwidths, as multiples of the median distance.
+        metric: The coordinates in which distances are measured, as in `ksd_test`.
         draws: How many bootstrap draws.
         alpha: The level.
         seed: The source of the signs.
     """
     alpha = check_level("alpha", alpha)
+    if isinstance(factors, str) or not isinstance(factors, Sequence) or not factors:
+        raise InputError("factors", f"expected one positive number or several, got {factors!r}")
     for factor in factors:
         check_number("factors", factor, over=0)
-    sample = make_sample(x, model)
+    check_count("draws", draws, most=MOST_DRAWS)
+    sample = make_sample(x, model, metric)
     signs = random_signs(len(sample), draws, make_generator(seed, sample.x.device), sample.x.dtype)
     base = median_distance(sample.x)
     statistics = torch.stack(
         [u_statistics(stein_tiles(radial(kernel, base * factor), sample), signs) for factor in factors]
     )
+    check_finite("KSDAgg test", "statistic", float(statistics.sum()))
     ordered = statistics.sort(1).values
     # The share of draws at least as large, for the statistic and for each draw alike.
     shares = (draws + 1 - torch.searchsorted(ordered, statistics)).double() / (draws + 1)

@@ -10,12 +10,15 @@ from torch import Tensor
 
 from steinscope.support.checks import check_count
 
-__all__ = ["bootstrap_pvalue", "random_signs", "u_statistics"]
+__all__ = ["MOST_DRAWS", "bootstrap_pvalue", "random_signs", "u_statistics"]
+
+# More draws hardly change a p-value, and their signs would not fit into memory.
+MOST_DRAWS = 100_000
 
 
 def random_signs(n: int, draws: int, generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "n b"]:
     """A first column of ones, for the statistic itself, and columns of independent signs."""
-    check_count("draws", draws)
+    check_count("draws", draws, most=MOST_DRAWS)
     options = {"generator": generator, "dtype": torch.int8, "device": generator.device}
     signs = torch.randint(2, (n, draws + 1), **options).mul_(2).sub_(1).to(dtype)
     signs[:, 0] = 1.0

@@ -7,13 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steinscope.kernels.bootstrap import MOST_DRAWS
 from steinscope.kernels.stein_kernel import Sample, make_sample
 from steinscope.maps.radial import median_distance
-from steinscope.results import TestResult
+from steinscope.metric import Coordinates
+from steinscope.results import TestResult, check_finite
 from steinscope.support.checks import check_count, check_level, check_number
 from steinscope.support.randomness import make_generator
 
 __all__ = ["fssd_test"]
+
+MOST_LOCATIONS = 1000
 
 
 def fssd_test(
@@ -24,6 +28,7 @@ def fssd_test(
     train_share: float = 0.2,
     steps: int = 100,
     lr: float = 0.05,
+    metric: Coordinates = "scores",
     draws: int = 3000,
     alpha: float = 0.05,
     seed: int = 0,
@@ -38,20 +43,20 @@ def fssd_test(
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         locations: How many locations.
         train_share: The share of the points that locations and width are optimised on.
-        steps: How many steps of Adam, in coordinates of unit scale.
+        steps: How many steps of Adam.
         lr: The learning rate.
+        metric: The coordinates in which distances are measured, as in `ksd_test`.
         draws: How many draws from the null distribution.
         alpha: The level.
         seed: The source of split, first locations and draws.
     """
     alpha, train_share = check_level("alpha", alpha), check_level("train_share", train_share)
-    for name, value in (("locations", locations), ("steps", steps), ("draws", draws)):
-        check_count(name, value)
+    check_count("locations", locations, most=MOST_LOCATIONS)
+    check_count("steps", steps)
+    check_count("draws", draws, most=MOST_DRAWS)
     check_number("lr", lr, over=0)
-    sample = make_sample(x, model, least=10)
+    sample = make_sample(x, model, metric, least=10)
     generator = make_generator(seed, sample.x.device)
-    scale = sample.x.std(0).clamp_min(1e-30)
-    sample = Sample(sample.x / scale, sample.score * scale)
     order = torch.randperm(len(sample), generator=generator, device=generator.device)
     n_train = max(5, round(train_share * len(sample)))
     train, test = sample.rows(order[:n_train]), sample.rows(order[n_train:])
@@ -62,6 +67,7 @@ def fssd_test(
     mean = features.mean(0)
     # The U-statistic: all pairs of different points.
     statistic = float((n * mean.square().sum() - features.square().sum(1).mean()) / ((n - 1) * count) * n)
+    check_finite("FSSD test", "statistic", statistic)
     weights = torch.linalg.eigvalsh(torch.cov(features.T)).clamp_min(0.0) / count
     normals = torch.randn(draws, count, generator=generator, dtype=torch.float64, device=generator.device)
     null = (normals.square() - 1) @ weights
@@ -95,9 +101,11 @@ def _optimise(
 ) -> tuple[Tensor, Tensor]:
     """Width and locations: the best width of a grid at points drawn from a fitted Gaussian, then gradient steps."""
     n, d = sample.x.shape
-    covariance = torch.cov(sample.x.T).reshape(d, d) + 1e-3 * torch.eye(d, dtype=sample.x.dtype, device=sample.x.device)
+    covariance = torch.cov(sample.x.T).reshape(d, d).double()
+    # A coordinate that does not vary must not be without width.
+    covariance.diagonal().add_(1e-3 * (float(covariance.diagonal().mean()) or 1.0))
     noise = torch.randn(locations, d, generator=generator, dtype=sample.x.dtype, device=generator.device)
-    sites = noise @ torch.linalg.cholesky(covariance).T + sample.x.mean(0)
+    sites = noise @ torch.linalg.cholesky(covariance).T.to(noise) + sample.x.mean(0)
     base = median_distance(sample.x)
     widths = [torch.tensor(base * 2.0**k, dtype=sample.x.dtype, device=sample.x.device) for k in range(-3, 4)]
     width = max(widths, key=lambda width: float(_power(_features(sample, sites, width))))

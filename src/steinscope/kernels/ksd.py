@@ -13,6 +13,7 @@ from steinscope.errors import InputError
 from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs, u_statistics
 from steinscope.kernels.stein_kernel import Sample, make_sample, stein_kernel, stein_tiles
 from steinscope.maps.radial import KernelName, median_distance, radial
+from steinscope.metric import Coordinates
 from steinscope.results import TestResult
 from steinscope.support.checks import check_choice, check_level, check_number
 from steinscope.support.normal import upper_tail
@@ -31,6 +32,7 @@ def ksd_test(
     *,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
+    metric: Coordinates = "scores",
     draws: int = 1000,
     alpha: float = 0.05,
     seed: int = 0,
@@ -41,14 +43,17 @@ def ksd_test(
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         kernel: `"gaussian"` or `"imq"`, the inverse multiquadric of exponent one half.
-        bandwidth: A number, `"median"` for the median distance, or `"learned"`: the multiple of it with the most power
-            on a fifth of the points, which are then left out of the test.
+        bandwidth: A number in the units of the metric, `"median"` for the median distance, or `"learned"`: the multiple
+            of it with the most power on a fifth of the points, which are then left out of the test.
+        metric: The coordinates in which distances are measured: `"scores"`, each in units of one over its root mean
+            square score, which for a Gaussian is its standard deviation given the others; `"scaled"`, each in units
+            of its standard deviation; `"whitened"`, all of them uncorrelated; or `"identity"`, as they come.
         draws: How many bootstrap draws.
         alpha: The level.
         seed: The source of signs and of the split.
     """
     alpha = check_level("alpha", alpha)
-    sample = make_sample(x, model)
+    sample = make_sample(x, model, metric)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     signs = random_signs(len(used), draws, generator, used.x.dtype)
@@ -69,6 +74,7 @@ def linear_ksd_test(
     *,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
+    metric: Coordinates = "scores",
     alpha: float = 0.05,
     seed: int = 0,
 ) -> TestResult:
@@ -79,11 +85,12 @@ def linear_ksd_test(
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         kernel: `"gaussian"` or `"imq"`.
         bandwidth: As in `ksd_test`.
+        metric: As in `ksd_test`.
         alpha: The level.
         seed: The source of the pairs and of the split.
     """
     alpha = check_level("alpha", alpha)
-    sample = make_sample(x, model)
+    sample = make_sample(x, model, metric)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     used = used.rows(torch.randperm(len(used), generator=generator, device=generator.device))
@@ -122,6 +129,7 @@ def ksd_estimate(
     estimator: Literal["quadratic", "linear"] = "quadratic",
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "largest",
+    metric: Coordinates = "identity",
     seed: int = 0,
 ) -> KSDEstimate:
     """Estimate the kernelised Stein discrepancy, for comparing models.
@@ -131,12 +139,14 @@ def ksd_estimate(
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         estimator: `"quadratic"`, the U-statistic, or `"linear"`, the mean over disjoint pairs.
         kernel: `"gaussian"` or `"imq"`.
-        bandwidth: A number, `"median"`, or `"learned"` and `"largest"`: the multiple of it with the most power, or with
-            the largest discrepancy, on a fifth of the points, which are then left out.
+        bandwidth: A number in the units of the metric, `"median"`, or `"learned"` and `"largest"`: the multiple of it
+            with the most power, or with the largest discrepancy, on a fifth of the points, which are then left out.
+        metric: As in `ksd_test`. The discrepancy depends on the coordinates, and those of `"scores"` depend on the
+            model, so that the default is `"identity"` here.
         seed: The source of the pairs and of the split.
     """
     check_choice("estimator", estimator, ("quadratic", "linear"))
-    sample = make_sample(x, model)
+    sample = make_sample(x, model, metric)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     phi = radial(kernel, width)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from steinscope.errors import InputError
+from steinscope.kernels.bootstrap import MOST_DRAWS
 from steinscope.maps.radial import median_distance
+from steinscope.metric import Metric, MetricName
 from steinscope.points import check_rows, read_rows
 from steinscope.results import TestResult
+from steinscope.shapes import flattened
 from steinscope.support.checks import check_choice, check_count, check_level, check_number
 from steinscope.support.randomness import make_generator
 
@@ -20,29 +23,40 @@ _TILE_ROWS = 2048
 
 
 def mmd_test(
-    x: Any, samples: Any, *, bandwidth: float | str = "median", draws: int = 1000, alpha: float = 0.05, seed: int = 0
+    x: Any,
+    samples: Any,
+    *,
+    bandwidth: float | str = "median",
+    metric: MetricName = "scaled",
+    draws: int = 1000,
+    alpha: float = 0.05,
+    seed: int = 0,
 ) -> TestResult:
     """The quadratic MMD test with a Gaussian kernel and permutations. It needs samples from the model.
 
     Arguments:
         x: The points.
         samples: Samples from the model.
-        bandwidth: A number, or `"median"` for the median distance of both together.
+        bandwidth: A number in the units of the metric, or `"median"` for the median distance of both together.
+        metric: The coordinates in which distances are measured: `"scaled"`, each in units of its standard deviation in
+            both together; `"whitened"`, all of them uncorrelated; or `"identity"`, as they come.
         draws: How many permutations.
         alpha: The level.
         seed: The source of the permutations.
     """
     alpha = check_level("alpha", alpha)
-    check_count("draws", draws)
+    check_count("draws", draws, most=MOST_DRAWS)
+    check_choice("metric", metric, get_args(MetricName))
     first, second = (
-        _vectors(read_rows(check_rows(rows, name), slice(None))) for rows, name in ((x, "x"), (samples, "samples"))
+        flattened(read_rows(check_rows(rows, name), slice(None))) for rows, name in ((x, "x"), (samples, "samples"))
     )
     if first.shape[1] != second.shape[1]:
         raise InputError("samples", f"expected {first.shape[1]} coordinates, as x has, got {second.shape[1]}")
     if min(len(first), len(second)) < 2:
         raise InputError("samples", "x and samples need at least 2 rows each")
-    pooled = torch.cat([first, second.to(first)])
-    pooled = pooled - pooled.mean(0)
+    # In the wider of the two types, until they are in coordinates of unit scale.
+    pooled = torch.cat([first, second.to(first.device)])
+    pooled = Metric.named(metric, pooled, torch.zeros_like(pooled)).points(pooled)
     generator = make_generator(seed, pooled.device)
     # Shuffled before the median is taken, so that both samples have their share in it.
     if isinstance(bandwidth, str):
@@ -63,10 +77,6 @@ def mmd_test(
         n,
         first.shape[1],
     )
-
-
-def _vectors(rows: Tensor) -> Tensor:
-    return rows.reshape(len(rows), -1)
 
 
 def _mmd(pooled: Tensor, members: Tensor, n: int, rate: float) -> Tensor:

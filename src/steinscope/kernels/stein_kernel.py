@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,9 @@ from torch import Tensor
 
 from steinscope.errors import InputError
 from steinscope.maps.radial import Radial
+from steinscope.metric import Coordinates, Metric
 from steinscope.points import make_points
+from steinscope.support.checks import check_choice
 
 __all__ = ["Sample", "combine", "make_sample", "products", "stein_kernel", "stein_tiles"]
 
@@ -39,14 +41,22 @@ class Sample:
         return Sample(self.x[index], self.score[index])
 
 
-def make_sample(x: Any, model: Any, least: int = 4) -> Sample:
-    """Checked points and scores. Points are centred, which no Stein kernel sees and which keeps distances exact."""
-    points = make_points(x, model)
+def make_sample(x: Any, model: Any, metric: Coordinates, least: int = 4) -> Sample:
+    """Checked points and scores in the coordinates of a metric.
+
+    Arguments:
+        x: The points.
+        model: The model, or its scores.
+        metric: The coordinates. They are centred, which no Stein kernel sees and which keeps distances exact.
+        least: How many points a test needs.
+    """
+    check_choice("metric", metric, get_args(Coordinates))
+    points = make_points(x, model).with_room()
     if len(points) < least:
         raise InputError("x", f"{len(points)} rows are too few for this test, which needs {least}")
     rows, score = points.take(slice(None))
-    flat = rows.reshape(len(rows), -1)
-    return Sample(flat - flat.mean(0), score.reshape(len(score), -1))
+    coordinates = Metric.named(metric, rows, score)
+    return Sample(coordinates.points(rows), coordinates.scores(score))
 
 
 def stein_kernel(phi: Radial, a: Sample, b: Sample) -> Float[Tensor, "n m"]:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.errors import InputError
+from steinscope.shapes import flattened
 from steinscope.support.randomness import default_generator, normal_rows, uniform_rows
 
 __all__ = ["exact", "hutchinson", "value_and_diagonal", "value_and_exact", "value_and_hutchinson"]
@@ -75,7 +76,7 @@ def value_and_exact(
 ) -> tuple[Float[Tensor, "n *shape"], Float[Tensor, " n"]]:
     """`fn(x)` and its exact divergence, for the price of the divergence."""
     value, diagonal = value_and_diagonal(fn, x, chunk=chunk)
-    return value, diagonal.flatten(1).sum(1)
+    return value, flattened(diagonal).sum(1)
 
 
 def value_and_diagonal(
@@ -133,7 +134,7 @@ def value_and_hutchinson(
                     value, x, probe, retain_graph=keep_graph or not last, create_graph=keep_graph, allow_unused=True
                 )
                 if product is not None:
-                    divergence = divergence + (product * probe).flatten(1).sum(1)
+                    divergence = divergence + flattened(product * probe).sum(1)
         divergence = divergence / probes
     if not keep_graph:
         value, divergence = value.detach(), divergence.detach()

@@ -48,5 +48,9 @@ def squared_distances(a: FlatPoints, b: Float[Tensor, "m d"]) -> Float[Tensor, "
 
 
 def median_distance(x: FlatPoints) -> float:
-    """The median distance between points, over at most the first 1000."""
-    return float(torch.pdist(x[:_MEDIAN_ROWS]).median().clamp_min(1e-30))
+    """The median distance between points, over at most the first 1000.
+
+    Where most points coincide it is the mean distance, and 1 where all of them do.
+    """
+    distances = torch.pdist(x[:_MEDIAN_ROWS])
+    return float(distances.median()) or float(distances.mean()) or 1.0

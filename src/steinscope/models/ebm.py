@@ -16,7 +16,7 @@ from steinscope.errors import InputError
 from steinscope.maps.activations import swish_with_derivative, swish_with_tangent
 from steinscope.maps.features import AnyFeatures, FeatureMap
 from steinscope.maps.layers import linear_layers
-from steinscope.shapes import Points
+from steinscope.shapes import Points, flattened
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["EBM", "HiddenFeatures", "Perceptron"]
@@ -156,7 +156,7 @@ class EBM(nn.Module):
     def score_along(self, x: Points, v: Points) -> Float[Tensor, " n"]:
         """The product of the score with v at each point: all of the score that training by LSD needs."""
         if not isinstance(self.net, Perceptron):
-            return torch.linalg.vecdot(self.score(x).flatten(1), v.flatten(1))
+            return torch.linalg.vecdot(flattened(self.score(x)), flattened(v))
         gaussian = (x.reshape(len(x), -1) - self.mean) * (-2 * self.log_std).exp()
         return -torch.linalg.vecdot(gaussian, v.reshape(len(x), -1)) - self.net.gradient_along(x, v)
 

@@ -11,10 +11,10 @@ from steinscope.critics.base import Critic
 from steinscope.critics.mlp import MLP
 from steinscope.critics.network import as_critic
 from steinscope.critics.preconditioned import Preconditioned
-from steinscope.densities import Density, WithScoreAlong, as_density, differentiable_score
+from steinscope.densities import Density, WithScoreAlong, as_density, call_model, differentiable_score
 from steinscope.errors import InputError
 from steinscope.objectives.base import AuxiliaryObjective
-from steinscope.shapes import Points, Scalar
+from steinscope.shapes import Points, Scalar, flattened
 from steinscope.stein import PenalisedLSD
 from steinscope.support.checks import check_count, check_number
 
@@ -84,14 +84,14 @@ class LearnedStein(AuxiliaryObjective):
         with torch.no_grad():
             f = self._critic()(x)
         if isinstance(model, WithScoreAlong):
-            return model.score_along(x, f).mean()
-        return (_trainable_score(model, x) * f).flatten(1).sum(1).mean()
+            return call_model(lambda points: model.score_along(points, f), x, "score_along").mean()
+        return flattened(_trainable_score(model, x) * f).sum(1).mean()
 
 
 def _trainable_score(model: Any, x: Tensor) -> Tensor:
     """The score with a graph to the model's parameters: the model's own where it has one, otherwise by autograd."""
     if isinstance(model, Density):
-        score = model.score(x)
+        score = as_density(model).score(x)
         if score.requires_grad:
             return score
     score = differentiable_score(model, x)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from steinscope.densities import log_prob_at
 from steinscope.errors import InputError
 from steinscope.objectives.base import TrainingObjective
 from steinscope.samplers.langevin import TemperedSGLD
@@ -23,7 +24,7 @@ class MaximumLikelihood(TrainingObjective):
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """Minus the mean log-density."""
-        return -model.log_prob(x).mean()
+        return -log_prob_at(model, x).mean()
 
 
 class GridLikelihood(TrainingObjective):
@@ -48,7 +49,7 @@ class GridLikelihood(TrainingObjective):
         """Minus the mean log-density plus the log of the normaliser."""
         shift = torch.rand(2, generator=generator, dtype=x.dtype, device=x.device)
         log_normaliser = grid_log_normaliser(model, self.low, self.high, self.size, like=x, shift=shift)
-        return log_normaliser - model.log_prob(x).mean()
+        return log_normaliser - log_prob_at(model, x).mean()
 
 
 def grid_log_normaliser(
@@ -76,7 +77,7 @@ def grid_log_normaliser(
     axis = low + width * torch.arange(size, dtype=like.dtype, device=like.device)
     first, second = torch.meshgrid(axis + width * offsets[0], axis + width * offsets[1], indexing="ij")
     points = torch.stack([first.flatten(), second.flatten()], 1)
-    values = torch.cat([model.log_prob(part) for part in points.split(2**16)])
+    values = torch.cat([log_prob_at(model, part) for part in points.split(2**16)])
     return values.logsumexp(0) + 2 * math.log(width)
 
 
@@ -123,7 +124,7 @@ class ContrastiveDivergence(TrainingObjective):
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """Minus the mean log-density of the data plus that of the chains' ends."""
-        return model.log_prob(self.sample(model, x, generator)).mean() - model.log_prob(x).mean()
+        return log_prob_at(model, self.sample(model, x, generator)).mean() - log_prob_at(model, x).mean()
 
     def sample(self, model: Any, x: Points, generator: torch.Generator) -> Points:
         """The ends of the chains, one for each point of x."""

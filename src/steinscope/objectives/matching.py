@@ -20,7 +20,7 @@ from steinscope.errors import NonFiniteError
 from steinscope.maps.divergence import draw_probe, value_and_exact, value_and_hutchinson
 from steinscope.objectives.base import TrainingObjective
 from steinscope.points import check_rows, read_rows, rows_dtype
-from steinscope.shapes import PerPoint, Points, Scalar
+from steinscope.shapes import PerPoint, Points, Scalar, flattened
 from steinscope.support.checks import check_choice, check_count, check_number
 from steinscope.support.randomness import Seed, make_generator
 
@@ -65,7 +65,7 @@ class ScoreMatching(PointwiseObjective):
             score, divergence = value_and_hutchinson(
                 lambda y: differentiable_score(model, y), x, self.probes, self.noise, generator
             )
-        return 0.5 * score.flatten(1).square().sum(1) + divergence
+        return 0.5 * flattened(score).square().sum(1) + divergence
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class DenoisingScoreMatching(PointwiseObjective):
         """The value at each point, differentiable in the model's parameters."""
         noise = draw_probe(x, "gaussian", generator)
         score = differentiable_score(model, x + self.sigma * noise)
-        return 0.5 * (score + noise / self.sigma).flatten(1).square().sum(1)
+        return 0.5 * flattened(score + noise / self.sigma).square().sum(1)
 
 
 @dataclass(frozen=True)

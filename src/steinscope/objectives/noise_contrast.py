@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from steinscope.densities import log_prob_at
 from steinscope.models.gaussian import Gaussian
 from steinscope.objectives.base import TrainingObjective
-from steinscope.shapes import Points, Scalar
+from steinscope.shapes import Points, Scalar, flattened
 from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import normal_rows
 
@@ -35,7 +36,7 @@ class NoiseContrast(TrainingObjective):
         """Fit the noise, and start the log-normaliser where data and noise are balanced."""
         noise = _Noise(x)
         with torch.no_grad():
-            noise.log_normaliser.copy_((model.log_prob(x) - noise.log_prob(x)).mean())
+            noise.log_normaliser.copy_((log_prob_at(model, x) - noise.log_prob(x)).mean())
         self.auxiliary = noise
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
@@ -53,7 +54,7 @@ class _Noise(nn.Module):
 
     def __init__(self, x: Points) -> None:
         super().__init__()
-        flat = x.flatten(1).double()
+        flat = flattened(x).double()
         covariance = torch.atleast_2d(torch.cov(flat.T))
         covariance.diagonal().add_(1e-6 * covariance.diagonal().mean())
         gaussian = Gaussian(flat.mean(0), covariance).to(x)
@@ -61,13 +62,13 @@ class _Noise(nn.Module):
         self.log_normaliser = nn.Parameter(x.new_zeros(()))
 
     def log_prob(self, x: Points) -> torch.Tensor:
-        return self.gaussian.log_prob(x.flatten(1))
+        return self.gaussian.log_prob(flattened(x))
 
     def log_ratio(self, model: Any, x: Points) -> torch.Tensor:
-        return model.log_prob(x) - self.log_normaliser - self.log_prob(x)
+        return log_prob_at(model, x) - self.log_normaliser - self.log_prob(x)
 
     def draw(self, like: Points, generator: torch.Generator) -> Points:
-        noise = normal_rows(like.flatten(1), generator) @ self.gaussian.cholesky.T + self.gaussian.mean
+        noise = normal_rows(flattened(like), generator) @ self.gaussian.cholesky.T + self.gaussian.mean
         return noise.view(like.shape)
 
 
@@ -86,9 +87,9 @@ class ConditionalNoiseContrast(TrainingObjective):
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """Twice the mean logistic loss of points against their noisy copies."""
-        own = model.log_prob(x)
+        own = log_prob_at(model, x)
         losses = [
-            functional.softplus(model.log_prob(x + self.sigma * normal_rows(x, generator)) - own).mean()
+            functional.softplus(log_prob_at(model, x + self.sigma * normal_rows(x, generator)) - own).mean()
             for _ in range(self.ratio)
         ]
         return 2 * torch.stack(losses).mean()

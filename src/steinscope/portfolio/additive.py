@@ -15,7 +15,7 @@ from torch import Tensor
 
 from steinscope.maps.angles import FREQUENCIES, multiple_angles
 from steinscope.portfolio.learner import Context, Learner
-from steinscope.portfolio.marginal import MarginalLearner, OriginalLearner, RotatedLearner
+from steinscope.portfolio.marginal import MarginalLearner, OriginalLearner, RotatedLearner, or_one
 from steinscope.results import Finding
 from steinscope.shapes import FlatPoints, PerPoint
 
@@ -50,7 +50,7 @@ class AdditiveLearner(Learner):
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         d = x.shape[1]
         self.centre = x.mean(0)
-        self.spread = x.std(0).clamp_min(1e-30)
+        self.spread = or_one(x.std(0))
         # Function 0 is u itself; the others are sin(frequency u + phase), a cosine having phase π/2.
         pairs = [(frequency, phase) for frequency in self.frequencies for phase in (0.0, math.pi / 2)]
         table = torch.tensor([(1.0, 0.0), *pairs], dtype=x.dtype, device=x.device)

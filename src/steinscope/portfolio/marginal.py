@@ -18,9 +18,10 @@ from steinscope.metric import Metric
 from steinscope.portfolio.learner import Learner
 from steinscope.shapes import FlatPoints, PerPoint
 
-__all__ = ["MarginalLearner", "OriginalLearner", "RotatedLearner"]
+__all__ = ["MarginalLearner", "OriginalLearner", "RotatedLearner", "or_one"]
 
 _QUANTILE_ROWS = 5000
+_LEAST_WIDTH = 1e-6
 
 
 class MarginalLearner(Learner):
@@ -41,7 +42,7 @@ class MarginalLearner(Learner):
         ranks = torch.linspace(0.005, 0.995, self.knots, device=x.device).mul(ordered.shape[1] - 1).round().long()
         # Knots of each coordinate (K, d) at quantiles, and the width of the steps.
         self.places = ordered[:, ranks].T.contiguous()
-        self.rate = 2 * self.knots / (self.places[-1] - self.places[0]).clamp_min(1e-30)
+        self.rate = 2 * self.knots / or_one(self.places[-1] - self.places[0])
         self.lowest, self.highest = x.amin(0), x.amax(0)
         size, d = 10 + self.knots, x.shape[1]
         self.count, self.dtype = 0, x.dtype
@@ -206,3 +207,8 @@ def independent_directions(x: FlatPoints, axes: Float[Tensor, "d d"], most_round
         if is_done:
             break
     return axes
+
+
+def or_one(widths: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+    """Widths of coordinates of unit scale; 1 where a coordinate hardly varies, such as a constant."""
+    return torch.where(widths > _LEAST_WIDTH, widths, torch.ones_like(widths))

@@ -60,7 +60,8 @@ class LinearLearner(Learner):
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         d, options = x.shape[1], {"dtype": torch.float64, "device": x.device}
         self.centre = x.mean(0)
-        self.scale = float((x - self.centre).square().mean().clamp_min(1e-30))
+        # Points that are all the same have no scale of their own; their coordinates are of unit scale.
+        self.scale = float((x - self.centre).square().mean()) or 1.0
         self.count = 0
         self.products, self.gram = torch.zeros(d, d, **options), torch.zeros(d, d, **options)
         self.total, self.moved = torch.zeros(d, **options), torch.zeros(d, **options)

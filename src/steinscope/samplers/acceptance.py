@@ -7,20 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steinscope.densities import as_density, log_prob_at
 from steinscope.errors import InputError
 from steinscope.samplers.chains import Info, State
+from steinscope.shapes import flattened
 from steinscope.support.randomness import uniform_rows
 
 __all__ = ["accept", "check_log_prob", "evaluated", "known_log_prob", "squared"]
 
 
 def evaluated(model: Any, x: Tensor) -> State:
+    """Chains at x, with the log-density and the score there."""
     if callable(getattr(model, "score", None)):
         with torch.no_grad():
-            return State(x, model.log_prob(x).detach(), model.score(x).detach())
+            return State(x, log_prob_at(model, x).detach(), as_density(model).score(x).detach())
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        log_prob = model.log_prob(x)
+        log_prob = log_prob_at(model, x)
         (score,) = torch.autograd.grad(log_prob.sum(), x)
     return State(x.detach(), log_prob.detach(), score)
 
@@ -46,7 +49,7 @@ def known_log_prob(state: State) -> Tensor:
 
 
 def squared(x: Tensor) -> Tensor:
-    return x.flatten(1).square().sum(1)
+    return flattened(x).square().sum(1)
 
 
 def check_log_prob(model: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.errors import InputError
+from steinscope.support.checks import check_seed
 
 __all__ = [
     "PartGenerator",
@@ -38,9 +38,7 @@ def make_generator(seed: Seed, device: torch.device | str = "cpu", *, purpose: s
         if seed.device.type == device.type:
             return seed
         seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise InputError("seed", f"expected a whole number from 0 to 2^63 - 1 or a torch.Generator, got {seed!r}")
-    return derive_generator(seed, zlib.crc32(purpose.encode()), device=device)
+    return derive_generator(check_seed("seed", seed), zlib.crc32(purpose.encode()), device=device)
 
 
 def default_generator(device: torch.device | str) -> torch.Generator:
