@@ -7,7 +7,6 @@ import pickle
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 
 import matplotlib.figure
-import numpy as np
 import pytest
 import torch
 

@@ -68,7 +68,7 @@ def test_the_result_prints_saves_and_draws(tmp_path):
         ({"alpha": 1.0}, "alpha: expected a number between 0 and 1, got 1.0"),
         ({"blocks": 1}, "blocks: expected a whole number from 2 to 20, got 1"),
         ({"blocks": 21}, "blocks: expected a whole number from 2 to 20"),
-        ({"repeats": 0}, "repeats: expected a whole number from 1 on, got 0"),
+        ({"repeats": 0}, "repeats: expected a whole number from 1 to 1000, got 0"),
         ({"critics": "deep"}, "critics: expected 'auto', 'closed form' or some of 'mean', 'linear'.*, got 'deep'"),
         ({"critics": ()}, "critics: expected at least one, got none"),
         ({"critics": "model"}, r"critics: 'model' needs a model with features\(x\), and this one has none"),
