@@ -167,7 +167,6 @@ def test_each_pair_of_coordinates_is_said_once():
     assert one_for_each_subject(findings) == [findings[2], findings[1]]
 
 
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["statistic", "pvalue"])
 def test_a_number_that_is_not_finite_is_an_error_and_no_verdict(name, value):
