@@ -28,9 +28,8 @@ def test_the_model_that_the_points_come_from_is_not_rejected():
     assert not table.rejected and "divided as the model says" in str(table) and table.findings() == ()
 
 
-@pytest.mark.parametrize("shift", [0.0, 123.0])
-def test_shares_of_the_model_are_within_their_standard_errors(shift):
-    """Three modes of other widths in five dimensions: 60 tables, 180 shares, of which 95% should be covered.
+def test_shares_of_the_model_are_within_their_standard_errors():
+    """Three modes of other widths in five dimensions: 30 tables, 90 shares, of which 95% should be covered.
 
     Neither how the points are divided nor a constant in the log-density matters.
     """
@@ -42,7 +41,7 @@ def test_shares_of_the_model_are_within_their_standard_errors(shift):
 
     class Shifted:
         def log_prob(self, x):
-            return model.log_prob(x) + shift
+            return model.log_prob(x) + 123.0
 
     covered, off = 0, []
     for seed in range(30):

@@ -29,6 +29,7 @@ EXPERIMENTS = {
     "null": "Normality of the statistic where the model is right",
     "alternatives": "Power over families where no single critic wins",
     "estimates": "How much of a known discrepancy is found",
+    "modes": "Weights of separated modes, beside perturbed KSD",
     "rbm-eval": "Discrepancies of perturbed RBMs, learned and by kernels",
     "flow-eval": "The learned discrepancy of a flow follows its likelihood",
     "toy": "Densities learned from two-dimensional points",

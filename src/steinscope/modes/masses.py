@@ -19,7 +19,8 @@ from steinscope.modes.surface import Surface
 
 __all__ = ["Masses", "model_masses"]
 
-_DRAWS = 1000
+# In all, so that many modes do not take longer than few.
+_DRAWS = 4000
 _STEPS = 50
 
 
@@ -66,11 +67,13 @@ def _log_mass(
     modes: Modes, number: int, surface: Surface, own: Tensor, heights: Tensor, generator: torch.Generator
 ) -> tuple[float, float]:
     """The logarithm of the mass of one cell, and the relative variance of the mass."""
-    drawn, log_density = _draw(modes, number, generator)
+    drawn, log_density = _draw(modes, number, _DRAWS // len(modes), generator)
     at_drawn = torch.where(modes.cells(drawn) == number, surface.log_prob(drawn), -torch.inf) - log_density
     at_own = heights - _log_density(modes, number, own)
     if not bool(at_drawn.isfinite().any()):
-        return -math.inf, 0.0
+        # No draw hit the cell: the mass of the Gaussian with the curvature of the top, which may be far off.
+        top = float(modes.heights[number] + modes.log_volumes[number])
+        return top + 0.5 * drawn.shape[1] * math.log(2 * math.pi), 1.0
     offset = float(at_drawn.max())
     drawn_ratio, own_ratio = (at_drawn - offset).exp(), (at_own - offset).clamp_max(50.0).exp()
     mass, share = drawn_ratio.mean(), len(own) / (len(own) + len(drawn))
@@ -95,13 +98,13 @@ def _degrees(dim: int) -> float:
     return 5.0 + dim
 
 
-def _draw(modes: Modes, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _draw(modes: Modes, number: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draws of Student's t distribution of a mode's shape, with their log-densities."""
     centre = modes.centres[number]
     degrees = _degrees(len(centre))
     like = {"generator": generator, "dtype": centre.dtype, "device": centre.device}
-    normal = torch.randn(_DRAWS, len(centre), **like)
-    chi = torch.randn(_DRAWS, int(degrees), **like).square().sum(1, keepdim=True)
+    normal = torch.randn(count, len(centre), **like)
+    chi = torch.randn(count, int(degrees), **like).square().sum(1, keepdim=True)
     drawn = centre + normal / (chi / degrees).sqrt() @ modes.roots[number]
     return drawn, _log_density(modes, number, drawn)
 

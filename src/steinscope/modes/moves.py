@@ -44,10 +44,9 @@ class Moves:
         return torch.cat(cells), torch.cat(accepted)
 
     def _acceptances(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        modes, numbers = self.modes, torch.arange(len(z), device=z.device)
+        modes = self.modes
         cells = modes.cells(z)
-        local = modes.local(z)[cells, numbers]
-        here = self.surface.log_prob(z)
+        local, here = modes.local(z, cells), self.surface.log_prob(z)
         accepted = z.new_zeros(len(z), len(modes))
         for b in range(len(modes)):
             leaves = ((cells != b) & here.isfinite()).nonzero()[:, 0]

@@ -49,13 +49,20 @@ class Modes:
         fields = (self.centres, self.roots, self.inverse_roots, self.log_volumes, self.heights)
         return Modes(*(values[which] for values in fields))
 
-    def local(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "k n d"]:
-        """Points as each mode sees them: from its centre, in units of its shape."""
-        return torch.matmul(z - self.centres[:, None], self.inverse_roots)
+    def local(self, z: Float[Tensor, "n d"], cells: Int[Tensor, " n"]) -> Float[Tensor, "n d"]:
+        """Points as their modes see them: from the centre, in units of the shape."""
+        local = torch.empty_like(z)
+        for number in range(len(self)):
+            own = cells == number
+            local[own] = (z[own] - self.centres[number]) @ self.inverse_roots[number]
+        return local
 
     def cells(self, z: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """The mode that each point belongs to: that whose Gaussian is the highest there."""
-        return (0.5 * self.local(z).square().sum(2) + self.log_volumes[:, None]).argmin(0)
+        # Single precision is enough to divide space into cells.
+        centres, inverse_roots = self.centres.float(), self.inverse_roots.float()
+        squared = torch.matmul(z.float() - centres[:, None], inverse_roots).square().sum(2)
+        return (0.5 * squared + self.log_volumes.float()[:, None]).argmin(0)
 
 
 def find_modes(

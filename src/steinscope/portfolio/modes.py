@@ -17,7 +17,7 @@ __all__ = ["ModeLearner"]
 
 # A mode takes part if the model lets so many points of the first batch through to it or from it. A rarer one would make
 # values so skewed that the test rejects too often.
-_LEAST_FLUX = 0.5
+_LEAST_FLUX = 1.0
 
 
 class ModeLearner(ValueLearner):

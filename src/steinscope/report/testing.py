@@ -12,7 +12,7 @@ from steinscope.modes.weights import ModeWeights
 from steinscope.registries import CRITICS
 from steinscope.report.charts import field_chart, interval_chart, line_chart, number
 from steinscope.report.page import Cell, Table, render
-from steinscope.results import TestResult, one_for_each_subject
+from steinscope.results import Finding, TestResult, one_for_each_subject
 from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_test"]
@@ -54,6 +54,7 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         findings=[str(finding).replace("z = -", "z = −") for finding in one_for_each_subject(result.findings)[:10]]
         if result.rejected
         else [],
+        brackets=any(isinstance(finding, Finding) for finding in result.findings),
         critics=_critics_table(result) if result.critics else None,
         strongest=strongest.name if strongest else "",
         blocks=_blocks_table(result) if strongest and len(strongest.block_z) > 1 else None,
