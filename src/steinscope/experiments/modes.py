@@ -105,7 +105,7 @@ def _jump(modes: Modes, surface: Surface, z: Tensor, lengths: Tensor, steps: int
 
 def _kernel(x: Tensor, model: Any) -> Tensor:
     """The Stein kernel of the inverse multiquadric of the median distance, zero on the diagonal."""
-    sample = make_sample(x, model)
+    sample = make_sample(x, model, "identity")
     width = median_distance(sample.x)
     return stein_kernel(radial("imq", width), sample, Sample(sample.x, sample.score)).fill_diagonal_(0.0)
 

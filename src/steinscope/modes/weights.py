@@ -81,7 +81,8 @@ class ModeWeights:
 
     def findings(self) -> tuple[ModeFinding, ...]:
         """The modes whose shares are more than three standard errors off, in words, the farthest first."""
-        order = np.argsort(-np.abs(self.z), kind="stable")
+        # Two modes are equally far off, but for rounding.
+        order = np.argsort(-np.abs(self.z).round(6), kind="stable")
         return tuple(
             ModeFinding("modes", int(i) + 1, float(self.share[i]), float(self.expected[i]), float(self.stderr[i]), z)
             for i in order
