@@ -5,9 +5,9 @@ import math
 import torch
 
 from steinscope.objectives import TrainingObjective
-from steinscope.points import make_points
 from steinscope.portfolio import Learner
 from steinscope.results import TestResult
+from steinscope.scoring import make_points
 from steinscope.support.normal import upper_tail
 
 

@@ -9,7 +9,8 @@ from torch.distributions import Gamma, Independent, Normal
 from steinscope import InputError, from_energy, from_log_prob, from_score
 from steinscope.densities import as_density, placement
 from steinscope.models import Gaussian
-from steinscope.points import check_rows, score_rows
+from steinscope.points import check_rows
+from steinscope.scoring import score_rows
 
 from helpers import DISTRIBUTIONS, generator, sample
 
@@ -139,7 +140,8 @@ class Sklearn:
         (3.0, "model: expected an object with score.* or log_prob.*, got an object of type float"),
         (Sklearn(), "model: score returned float, expected a tensor"),
         (Normal(torch.zeros(2), 1.0), r"one number for each of the 4 points, got \(4, 2\); sum over the coordinates"),
-        (from_log_prob(lambda x: torch.zeros(4)), "model: log_prob does not depend on x"),
+        (from_log_prob(lambda x: torch.zeros(4)), "model: does not depend on x"),
+        (from_log_prob(lambda x: x.detach().sum(1)), "model: log_prob does not depend on x through torch operations"),
         (from_log_prob(lambda x: torch.zeros(4) * x.sum(1)), "model: does not depend on x: its score is zero at all 4"),
         (
             from_log_prob(lambda x: x.sum(1).numpy(force=True)),
@@ -154,7 +156,10 @@ class Sklearn:
         (np.ones((3, 2)), r"model: an array of scores must have the shape of x, \(4, 2\), got \(3, 2\)"),
         (np.full((4, 2), np.nan), r"model \(array of scores\): row 0 holds nan"),
         (np.zeros((4, 2)), "model: does not depend on x"),
-        (Independent(Gamma(torch.ones(2), torch.ones(2)), 1), "model: log_prob failed at x: Expected value argument"),
+        (
+            Independent(Gamma(torch.ones(2), torch.ones(2)), 1),
+            "model: log_prob failed at x: Expected value argument",
+        ),
     ],
 )
 def test_bad_models(model, message):

@@ -4,7 +4,7 @@ import pytest
 from steinscope import InputError, compare, discrepancy, gof_test
 from steinscope.frames import coordinate_names, frame_numbers, is_frame
 from steinscope.kernels import ksd_test
-from steinscope.points import make_points
+from steinscope.scoring import make_points
 
 from helpers import normal
 

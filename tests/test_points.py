@@ -8,15 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from steinscope import InputError, from_score
-from steinscope.points import (
-    ScoredPoints,
-    check_rows,
-    make_points,
-    pair_points,
-    read_rows,
-    row_blocks,
-    temporary_rows,
-)
+from steinscope.points import ScoredPoints, check_rows, read_rows, row_blocks, temporary_rows
+from steinscope.scoring import make_points, pair_points
 
 SHAPES = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 KINDS = st.one_of(

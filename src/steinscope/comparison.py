@@ -16,12 +16,15 @@ from steinscope.errors import InputError, NonFiniteError
 from steinscope.estimation import Estimate, EstimatePlan, EstimateSettings, plan_estimate
 from steinscope.frames import coordinate_names
 from steinscope.metric import Metric, MetricName
-from steinscope.points import ScoredPoints, check_rows, is_scores, rows_device, rows_dtype, score_rows
+from steinscope.points import check_rows, rows_device, rows_dtype
 from steinscope.portfolio.choice import Critics
+from steinscope.scoring import is_scores, score_points
 from steinscope.settings import FitSettings
 from steinscope.support.checks import check_level, check_seed
 from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import normal_quantile, upper_tail
+from steinscope.supports import common_region, find_region
+from steinscope.unconstrained import Unconstrained
 
 __all__ = ["Difference", "Ranking", "compare"]
 
@@ -176,6 +179,7 @@ def compare(
     models: Mapping[str, Any],
     x: Any,
     *,
+    support: Any = None,
     critics: Critics = "auto",
     l2: float = 0.5,
     metric: MetricName = "scaled",
@@ -198,6 +202,8 @@ def compare(
     Arguments:
         models: A model, or an array of scores at x, for each name.
         x: The points, an array (n, ...), a data frame or a memmap.
+        support: Where the models' densities are positive, as in `gof_test`, the same for all of them. By default what
+            the models say; those that say nothing are then looked at where the others live.
         critics: As in `discrepancy`. `"model"`, a model's own features, is not part of `"auto"` here: it would look
             more closely at models that have features.
         l2: The penalty λ. Discrepancies with different λ are not comparable.
@@ -230,13 +236,15 @@ def compare(
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
     _check_models(models, rows.shape)
     labels = coordinate_names(x, names, int(np.prod(rows.shape[1:], dtype=np.int64)))
+    region = common_region(support, models, rows.shape[1:])
+    coordinates = None if region is None else Unconstrained(region)
     failures: dict[str, str] = {}
     plans: dict[str, EstimatePlan] = {}
     shared: Metric | None = None
     for number, (name, model) in enumerate(models.items(), start=1):
         try:
-            scores = score_rows(model, rows, dtype=dtype, device=place, name=name)
-            points = ScoredPoints(rows, scores, dtype, place, names=labels)
+            find_region(support, model, rows.shape[1:])  # a model that has none, such as a discrete one, fails here
+            points = score_points(model, rows, coordinates, dtype=dtype, device=place, name=name, labels=labels)
             title = f"{name} ({number}/{len(models)})"
             plans[name] = plan_estimate(
                 points, model, how, seed=seed, purpose="ranking", metric=shared, progress=progress, title=title

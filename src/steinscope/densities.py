@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.errors import InputError, NonFiniteError
+from steinscope.supports import check_support
 
 __all__ = [
     "Density",
@@ -82,9 +83,10 @@ class WithSample(Protocol):
 class _LogProbDensity:
     """A density given by a differentiable log-density; its score comes from autograd."""
 
-    def __init__(self, log_prob: Callable[[Tensor], Tensor], name: str) -> None:
+    def __init__(self, log_prob: Callable[[Tensor], Tensor], name: str, support: Any = None) -> None:
         self._log_prob = log_prob
         self._name = name
+        self.support = check_support(support)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density at each point, up to a constant."""
@@ -96,24 +98,26 @@ class _LogProbDensity:
             # A clone, because x may be an inference tensor, which autograd refuses.
             x = x.detach().clone().requires_grad_()
             value = self.log_prob(x)
-            if not value.requires_grad:
+            score = torch.autograd.grad(value.sum(), x, allow_unused=True)[0] if value.requires_grad else None
+        if score is None:
+            if bool((value != value[0]).any()):
                 raise InputError(
                     "model",
                     f"{self._name} does not depend on x through torch operations; "
                     "give its score by from_score, or pass numpy=True",
                 )
-            (score,) = torch.autograd.grad(value.sum(), x, allow_unused=True)
-        if score is None:
-            raise InputError("model", f"{self._name} does not depend on x")
+            # A uniform density: in unconstrained coordinates it is not constant.
+            return torch.zeros_like(x)
         return score
 
 
 class _NumpyLogProbDensity:
     """A density given by a function on NumPy arrays; its score comes from central differences in float64."""
 
-    def __init__(self, log_prob: Callable[[np.ndarray], np.ndarray], name: str) -> None:
+    def __init__(self, log_prob: Callable[[np.ndarray], np.ndarray], name: str, support: Any) -> None:
         self._log_prob = log_prob
         self._name = name
+        self.support = check_support(support)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density at each point, up to a constant."""
@@ -143,9 +147,10 @@ class _NumpyLogProbDensity:
 class _ScoreDensity:
     """A density given by its score function."""
 
-    def __init__(self, score: Callable[[Any], Any], numpy: bool) -> None:
+    def __init__(self, score: Callable[[Any], Any], numpy: bool, support: Any = None) -> None:
         self._score = score
         self._numpy = numpy
+        self.support = check_support(support)
 
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point."""
@@ -154,13 +159,15 @@ class _ScoreDensity:
         return _tensor(call_model(self._score, x, "score"), "score")
 
 
-def from_log_prob(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
+def from_log_prob(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = None) -> Density:
     """A model from its log-density, which need not be normalised.
 
     Arguments:
         fn: Takes points (n, ...) to n log-densities.
         numpy: Whether `fn` works on NumPy arrays. Its score then comes from central differences, 2 d evaluations
             for each batch; where you have the gradient, `from_score` is faster and more exact.
+        support: Where the density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint of
+            torch.distributions, or a list with one of them for each coordinate; by default everywhere.
 
     Example:
         >>> model = from_log_prob(lambda x: -0.5 * (x**2).sum(1))
@@ -168,15 +175,16 @@ def from_log_prob(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
         tensor([[-1., -2.]])
     """
     _check_callable(fn)
-    return _NumpyLogProbDensity(fn, "log_prob") if numpy else _LogProbDensity(fn, "log_prob")
+    return (_NumpyLogProbDensity if numpy else _LogProbDensity)(fn, "log_prob", support)
 
 
-def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
+def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = None) -> Density:
     """A model from its energy, which is minus the log-density.
 
     Arguments:
         fn: Takes points (n, ...) to n energies.
         numpy: Whether `fn` works on NumPy arrays; see `from_log_prob`.
+        support: Where the density is positive; see `from_log_prob`.
 
     Example:
         >>> model = from_energy(lambda x: 0.5 * (x**2).sum(1))
@@ -185,16 +193,17 @@ def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
     """
     _check_callable(fn)
     if numpy:
-        return _NumpyLogProbDensity(lambda x: np.negative(fn(x)), "energy")
-    return _LogProbDensity(lambda x: -fn(x), "energy")
+        return _NumpyLogProbDensity(lambda x: np.negative(fn(x)), "energy", support)
+    return _LogProbDensity(lambda x: -fn(x), "energy", support)
 
 
-def from_score(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
+def from_score(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = None) -> Density:
     """A model from its score, the gradient of the log-density in x.
 
     Arguments:
         fn: Takes points (n, ...) to scores of the same shape.
         numpy: Whether `fn` works on NumPy arrays, as functions of JAX, Stan and PyMC do.
+        support: Where the density is positive; see `from_log_prob`.
 
     Example:
         >>> model = from_score(lambda x: -x, numpy=True)
@@ -202,7 +211,7 @@ def from_score(fn: Callable[[Any], Any], *, numpy: bool = False) -> Density:
         tensor([[-1., -2.]])
     """
     _check_callable(fn)
-    return _ScoreDensity(fn, numpy)
+    return _ScoreDensity(fn, numpy, support)
 
 
 def as_density(model: Any) -> Density:

@@ -17,17 +17,20 @@ from steinscope.critics.mean import Mean
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, explain_held_out
 from steinscope.metric import Metric, MetricName
-from steinscope.points import ScoredPoints, make_points
+from steinscope.points import ScoredPoints
 from steinscope.portfolio.choice import CriticChoice, Critics, Purpose, choose_critics
 from steinscope.portfolio.learner import Context
 from steinscope.portfolio.stacking import FoldFit, fit_fold
 from steinscope.registries import CRITICS
+from steinscope.results import support_notes
+from steinscope.scoring import make_points
 from steinscope.settings import FitSettings
 from steinscope.shapes import flattened
 from steinscope.support.checks import check_choice, check_count, check_number
 from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import normal_quantile
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.unconstrained import unconstrained_model
 
 __all__ = ["CriticShare", "Estimate", "EstimatePlan", "EstimateSettings", "discrepancy", "plan_estimate"]
 
@@ -70,7 +73,8 @@ class Estimate:
         critics: What each critic found, alone and as a part of the stack.
         l2: The penalty λ.
         metric: The coordinates in which the discrepancy is measured.
-        critic: The fitted stack of critics; with folds, the average of theirs.
+        critic: The fitted stack of critics; with folds, the average of theirs. It takes unconstrained coordinates where
+            the model has a support.
         history: How the first trained critic was fitted; None where all were solved.
         n_train: How many points trained each critic.
         n_validation: How many points chose among the critics and weighed them.
@@ -147,6 +151,7 @@ def discrepancy(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     critics: Critics = "auto",
     l2: float = 0.5,
     metric: MetricName = "scaled",
@@ -168,6 +173,7 @@ def discrepancy(
     Arguments:
         x: The points, an array (n, ...), a data frame or a memmap.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        support: As in `gof_test`.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
             names in `steinscope.registries.CRITICS` (`"linear"`, `"additive"`, `"kernel"`, `"mlp"`, and `"model"` where
             the model has features) and critics or networks of your own.
@@ -196,7 +202,7 @@ def discrepancy(
         True
     """
     how = EstimateSettings(critics, l2, metric, folds, split, settings)
-    points = make_points(x, model, names=names, dtype=dtype, device=device)
+    points = make_points(x, model, support=support, names=names, dtype=dtype, device=device)
     plan = plan_estimate(points, model, how, seed=seed, progress=progress)
     return plan.finish(run_jobs(plan.tasks, jobs))
 
@@ -296,6 +302,7 @@ def plan_estimate(
         progress: As in `discrepancy`.
         title: What the progress bar says.
     """
+    model = unconstrained_model(model, points.coordinates)
     chosen = choose_critics(how.critics, model, len(points), purpose)
     generator = make_generator(seed)
     parts = how.parts(len(points), generator)
@@ -347,7 +354,7 @@ def _summary(
     held_out = [test for _, _, test in parts]
     value, stderr = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n)
     shares = _shares(fits, float(steins.sum()) if value > 2 * stderr else None)
-    notes = []
+    notes = list(support_notes(points))
     if value <= 2 * stderr:
         looked = "; ".join(f"{_text(critic.name)} ({critic.name})" for critic in shares)
         notes.append(f"little or nothing was found; looked for {looked}")

@@ -148,14 +148,15 @@ class Tally:
     """Adds up contributions batch by batch. It keeps sums over points, one number for each point, and the worst points.
 
     Arguments:
-        points: The points, for the number of their coordinates and what these are called.
+        points: The points, for the number of their coordinates as the user knows them and what these are called.
         worst: How many of the worst points to keep.
     """
 
     def __init__(self, points: ScoredPoints, worst: int) -> None:
-        dim, self.names = points.dim, points.names
+        self.names = points.names
         self.count_worst = check_count("worst", worst, 0)
-        self.sums, self.squares = np.zeros(dim), np.zeros(dim)
+        self.dtype, self.coordinates = points.dtype, points.coordinates
+        self.sums, self.squares = np.zeros(points.outer_dim), np.zeros(points.outer_dim)
         self.values: list[np.ndarray] = []
         self.index: list[np.ndarray] = []
         self.worst: list[WorstPoint] = []
@@ -169,7 +170,7 @@ class Tally:
         critic: Field,
         weight: float = 1.0,
         *,
-        shown: Float[Tensor, "n d"] | None = None,
+        shown: Float[Tensor, "n outer"] | None = None,
         penalty: Penalty | None = None,
     ) -> None:
         """Add the contributions s_i f_i + ∂_i f_i of points, times a weight.
@@ -190,6 +191,7 @@ class Tally:
                 f, slopes = critic(x[rows])
                 terms = torch.addcmul(slopes, score[rows], f).double()
                 terms = terms if penalty is None else terms - penalty(f)
+                terms = terms if self.coordinates is None else self.coordinates.by_coordinate(terms)
             self._add(index[rows].cpu().numpy(), shown[rows].detach().cpu().numpy(), weight * terms.cpu().numpy())
 
     def _add(self, index: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
@@ -204,9 +206,7 @@ class Tally:
         new = [WorstPoint(int(index[i]), float(values[i]), x[i].copy(), terms[i].copy()) for i in largest]
         self.worst = sorted([*self.worst, *new], key=lambda point: -point.contribution)[: self.count_worst]
 
-    def finish(
-        self, critic: str, quantity: str, scale: Callable[[np.ndarray], float], final: Field, dtype: torch.dtype
-    ) -> Explanation:
+    def finish(self, critic: str, quantity: str, scale: Callable[[np.ndarray], float], final: Field) -> Explanation:
         """The explanation, with everything divided by `scale` of the contributions of the points.
 
         Arguments:
@@ -214,14 +214,18 @@ class Tally:
             quantity: What the total is.
             scale: From what each point adds to what all of it is divided by.
             final: The critic to draw.
-            dtype: The floating type that it takes.
         """
         values = np.concatenate(self.values)
         divisor, n = scale(values) or 1.0, len(values)
+        dtype, coordinates = self.dtype, self.coordinates
 
         def as_function(x: np.ndarray) -> np.ndarray:
             with torch.no_grad():
-                return final(torch.as_tensor(x, dtype=dtype))[0].double().cpu().numpy()
+                places = torch.as_tensor(x, dtype=dtype)
+                if coordinates is None:
+                    return final(places)[0].double().cpu().numpy()
+                u = coordinates.points(places).reshape(len(x), -1)
+                return coordinates.field(u, final(u)[0]).double().cpu().numpy()
 
         # The variance of a sum of n independent terms, from the terms.
         variance = np.maximum(self.squares - np.square(self.sums) / n, 0.0) * n / max(1, n - 1)
@@ -265,7 +269,8 @@ def explain_held_out(
     penalty, weight = (None, 1.0) if measure is None else (_penalty(*measure), 2.0)
     for index, part_critic in parts:
         for rows, x, score in _flat_batches(points, index):
-            tally.add(rows, x, score, _shaped(part_critic, points.x.shape[1:]), weight, penalty=penalty)
+            field = _shaped(part_critic, points.x.shape[1:])
+            tally.add(rows, x, score, field, weight, shown=points.original(x), penalty=penalty)
 
     def scale(values: np.ndarray) -> float:
         return math.sqrt(len(values)) * float(values.std(ddof=1)) if measure is None else float(len(values))
@@ -276,7 +281,7 @@ def explain_held_out(
         pairs = [one(x) for one in fields]
         return torch.stack([f for f, _ in pairs]).mean(0), torch.stack([slopes for _, slopes in pairs]).mean(0)
 
-    return tally.finish(critic, quantity, scale, final, points.dtype)
+    return tally.finish(critic, quantity, scale, final)
 
 
 def _penalty(l2: float, metric: Metric) -> Penalty:

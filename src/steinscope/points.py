@@ -15,11 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.densities import as_density, first_line, placement
+from steinscope.densities import first_line
 from steinscope.errors import InputError
-from steinscope.frames import Names, coordinate_names, frame_numbers, is_frame
+from steinscope.frames import Names, frame_numbers, is_frame
 from steinscope.metric import Metric
 from steinscope.shapes import flattened
+from steinscope.unconstrained import Unconstrained
 
 __all__ = [
     "Rows",
@@ -27,15 +28,11 @@ __all__ = [
     "check_device",
     "check_dtype",
     "check_rows",
-    "is_scores",
     "joined",
-    "make_points",
-    "pair_points",
     "read_rows",
     "row_blocks",
     "rows_device",
     "rows_dtype",
-    "score_rows",
     "temporary_rows",
 ]
 
@@ -43,8 +40,6 @@ Rows = Tensor | np.memmap
 """Rows of numbers: a tensor, or a memmap that is read block by block."""
 
 _BLOCK_BYTES = 2**25
-# The arrays of one batch stay within the processor's cache, or a few of them in memory.
-_SCORE_BATCH_BYTES = 2**24
 # The largest product of a distance and a score whose fourth power float32 still holds, with room for sums.
 _MOST_NARROW = 1e8
 
@@ -159,6 +154,7 @@ class ScoredPoints:
         index: Which rows are meant; all of them if it is None.
         metric: The coordinates that batches are in; those of x if it is None.
         names: What the user calls the coordinates, if anything.
+        coordinates: The unconstrained coordinates that x and score are in; the user's own if it is None.
     """
 
     x: Rows
@@ -168,6 +164,7 @@ class ScoredPoints:
     index: Tensor | None = None
     metric: Metric | None = None
     names: Names = None
+    coordinates: Unconstrained | None = None
 
     def __len__(self) -> int:
         return len(self.x) if self.index is None else len(self.index)
@@ -176,6 +173,15 @@ class ScoredPoints:
     def dim(self) -> int:
         """The number of coordinates of a point."""
         return int(np.prod(self.x.shape[1:], dtype=np.int64))
+
+    @property
+    def outer_dim(self) -> int:
+        """The number of coordinates of a point as the user knows it."""
+        return self.dim if self.coordinates is None else self.coordinates.outer_dim
+
+    def original(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n d"]:
+        """Points of a batch as the user knows them, as vectors."""
+        return (x if self.coordinates is None else self.coordinates.original(x)).reshape(len(x), -1)
 
     @property
     def in_memory(self) -> bool:
@@ -188,7 +194,7 @@ class ScoredPoints:
             index = self.index[index]
         if self.in_memory:
             x, score = (read_rows(rows, index) for rows in (self.x, self.score))
-            return ScoredPoints(x, score, self.dtype, self.device, names=self.names)
+            return ScoredPoints(x, score, self.dtype, self.device, names=self.names, coordinates=self.coordinates)
         return replace(self, index=index)
 
     def in_metric(self, metric: Metric) -> ScoredPoints:
@@ -235,126 +241,6 @@ def joined(parts: Sequence[ScoredPoints]) -> ScoredPoints:
     """Points of several parts, in memory, in their order."""
     x, score = (torch.cat(rows) for rows in zip(*(part.take(slice(None)) for part in parts), strict=True))
     return ScoredPoints(x, score, parts[0].dtype, parts[0].device)
-
-
-def make_points(
-    x: Any,
-    model: Any,
-    *,
-    names: Sequence[str] | None = None,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> ScoredPoints:
-    """Checked points with the model's scores, each computed once.
-
-    Arguments:
-        x: The points, an array (n, ...), a data frame or a memmap.
-        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
-        names: What the coordinates are called; by default the columns of x where it is a data frame.
-        dtype: The floating type to compute in; by default that of x.
-        device: Where to compute; by default where x is.
-    """
-    rows = check_rows(x, "x", dtype=dtype, device=device)
-    dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
-    scores = score_rows(model, rows, dtype=dtype, device=place)
-    points = ScoredPoints(rows, scores, dtype, place)
-    return replace(points, names=coordinate_names(x, names, points.dim))
-
-
-def pair_points(
-    x: Any, score: Any, *, names: tuple[str, str] = ("x", "score"), like: ScoredPoints | None = None
-) -> ScoredPoints:
-    """Checked points with scores that are there already.
-
-    Arguments:
-        x: The points.
-        score: The model's score at each of them.
-        names: What the user calls them.
-        like: Points whose type and device these get.
-    """
-    rows = check_rows(x, names[0])
-    dtype, device = (like.dtype, like.device) if like else (rows_dtype(rows), rows_device(rows))
-    scores = check_rows(score, names[1], dtype=dtype, device=device)
-    if scores.shape != rows.shape:
-        raise InputError(names[1], f"expected the shape of {names[0]}, {tuple(rows.shape)}, got {tuple(scores.shape)}")
-    return ScoredPoints(rows, scores, dtype, device)
-
-
-def is_scores(model: Any) -> bool:
-    """Whether a model was given by an array or a data frame of its scores."""
-    return isinstance(model, Tensor | np.ndarray | list | tuple) or is_frame(model)
-
-
-def score_rows(
-    model: Any, x: Rows, *, dtype: torch.dtype, device: torch.device, batch_size: int | None = None, name: str = "model"
-) -> Rows:
-    """The model's score at every row of x, computed once and batch by batch.
-
-    Arguments:
-        model: A model, or an array of scores at x.
-        x: The points, as `check_rows` returns them.
-        dtype: The floating type of the scores.
-        device: The device of the scores.
-        batch_size: How many points are scored at once; by default as many as take 16 MiB.
-        name: What the user calls the model.
-
-    Returns:
-        Scores of the shape of x: a tensor, or a memmap on a temporary file where x is a memmap.
-    """
-    if is_scores(model):
-        scores = check_rows(model, f"{name} (array of scores)", dtype=dtype, device=device)
-        if scores.shape != x.shape:
-            raise InputError(
-                name, f"an array of scores must have the shape of x, {tuple(x.shape)}, got {tuple(scores.shape)}"
-            )
-        _check_some_nonzero(_any_nonzero(scores), name, len(x))
-        return scores
-    try:
-        density = as_density(model)
-        model_dtype, model_device = placement(model, dtype, device)
-        is_on_disk = isinstance(x, np.memmap)
-        scores = temporary_rows(x.shape, dtype) if is_on_disk else torch.empty(x.shape, dtype=dtype, device=device)
-        any_nonzero = False
-        for start, stop in row_blocks(x, _SCORE_BATCH_BYTES, batch_size):
-            batch = read_rows(x, slice(start, stop), dtype=model_dtype, device=model_device)
-            score = _checked_score(density.score(batch), batch, start)
-            any_nonzero = any_nonzero or bool(score.any())
-            if isinstance(scores, Tensor):
-                scores[start:stop] = score
-            else:
-                scores[start:stop] = score.cpu().numpy()
-    except InputError as error:
-        # A model does not know what the user calls it.
-        raise error.renamed(name) from error.__cause__
-    _check_some_nonzero(any_nonzero, name, len(x))
-    return scores
-
-
-def _checked_score(score: Tensor, x: Tensor, start: int) -> Tensor:
-    """A finite score of the shape of x, whose first row is row `start` of the user's points."""
-    if score.shape != x.shape:
-        raise InputError(
-            "model",
-            f"score(x) must be a tensor of the shape of x, {tuple(x.shape)}, got {tuple(score.shape)}; "
-            "the score is the gradient of the log-density in x",
-        )
-    score = score.detach()
-    finite = flattened(score.isfinite()).all(1)
-    if not bool(finite.all()):
-        row = int((~finite).nonzero()[0, 0])
-        bad = score[row].flatten()
-        value = float(bad[~bad.isfinite()][0])
-        raise InputError("model", f"the score at row {start + row} of x is {value}; every score must be finite")
-    return score
-
-
-def _any_nonzero(scores: Rows) -> bool:
-    return any(bool(read_rows(scores, slice(start, stop)).any()) for start, stop in row_blocks(scores))
-
-
-def _check_some_nonzero(any_nonzero: bool, name: str, n: int) -> None:
-    if not any_nonzero:
-        raise InputError(name, f"does not depend on x: its score is zero at all {n} points")
 
 
 def _check_finite(rows: Rows, name: str) -> None:

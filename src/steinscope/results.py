@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from steinscope.edges import edge_warnings
 from steinscope.errors import InputError, NonFiniteError
 from steinscope.frames import Names, coordinate_label
+from steinscope.points import ScoredPoints
 
 if TYPE_CHECKING:
     from steinscope.explanation import Explanation
     from steinscope.modes.weights import ModeWeights
 
-__all__ = ["CriticResult", "Finding", "ModeFinding", "TestResult", "check_finite", "one_for_each_subject"]
+__all__ = [
+    "CriticResult",
+    "Finding",
+    "ModeFinding",
+    "TestResult",
+    "check_finite",
+    "one_for_each_subject",
+    "support_notes",
+    "with_support",
+]
 
 
 @dataclass(frozen=True)
@@ -247,3 +258,26 @@ def one_for_each_subject(findings: Sequence[Finding | ModeFinding]) -> list[Find
         if getattr(finding, "function", "") == "u" and getattr(known, "function", "u") != "u":
             chosen[finding.subject] = finding
     return list(chosen.values())
+
+
+def support_notes(points: ScoredPoints) -> tuple[str, ...]:
+    """What a reader should know about the coordinates in which points were looked at."""
+    if points.coordinates is None:
+        return tuple(edge_warnings(points))
+    return (f"looked at in unconstrained coordinates ({points.coordinates})",)
+
+
+def with_support(result: TestResult, points: ScoredPoints) -> TestResult:
+    """A result about the user's coordinates, with a note where others were looked at."""
+    notes = (*result.notes, *support_notes(points))
+    if points.coordinates is None:
+        return replace(result, notes=notes)
+    owner = points.coordinates.owner.tolist()
+    findings = tuple(
+        replace(finding, output=owner[finding.output], input=owner[finding.input]).named(points.names)
+        if isinstance(finding, Finding)
+        else finding
+        for finding in result.findings
+    )
+    modes = None if result.modes is None else result.modes.in_original(points.coordinates)
+    return replace(result, dim=points.outer_dim, findings=findings, notes=notes, modes=modes)

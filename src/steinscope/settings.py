@@ -14,7 +14,18 @@ from steinscope.errors import InputError
 from steinscope.registries import OBJECTIVES
 from steinscope.support.checks import check_choice, check_count, check_level, check_number, check_seed
 
-__all__ = ["SELECTIONS", "FitSettings", "RunSettings", "Select", "TrainSettings", "Validation"]
+__all__ = [
+    "SELECTIONS",
+    "SUPPORT_WORDS",
+    "FitSettings",
+    "RunSettings",
+    "Select",
+    "TrainSettings",
+    "Validation",
+    "read_support",
+]
+
+SUPPORT_WORDS = ("real", "positive", "unit", "simplex")
 
 
 class Validation(NamedTuple):
@@ -162,6 +173,8 @@ class RunSettings(TrainSettings):
         critic_steps: Steps of the critic for each step of the model, for the objective lsd.
         checkpoint_every: Steps between two checkpoints.
         log_every: Steps between two log points.
+        support: Where the model's density is positive: positive, unit, simplex, LOW,HIGH, or such a word for each
+            coordinate, separated by spaces. By default everywhere.
     """
 
     data: str
@@ -174,9 +187,14 @@ class RunSettings(TrainSettings):
     critic_steps: int | None = None
     checkpoint_every: int = 500
     log_every: int = 50
+    support: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.support is not None:
+            read_support(self.support)
+            if self.model != "ebm":
+                raise InputError("support", f"only an EBM can have one, got the model {self.model!r}")
         check_choice("model", self.model, ("ebm", "gaussian"))
         _keep(self, check_count, "checkpoint_every", "log_every", "critic_steps")
         _keep(self, partial(check_count, most=_MOST_WIDTH), "width")
@@ -194,3 +212,25 @@ class RunSettings(TrainSettings):
         for name in ("l2", "critic_steps"):
             if getattr(self, name) is not None and self.objective != "lsd":
                 raise InputError(name, f"this is a setting of the objective lsd, got objective {self.objective!r}")
+
+
+def read_support(text: str) -> Any:
+    """A support as it is typed on a command line or in a file: a word, LOW,HIGH, or one of them for each coordinate.
+
+    Example:
+        >>> read_support("positive"), read_support("0,inf"), read_support("real -1,1")
+        ('positive', (0.0, inf), ['real', (-1.0, 1.0)])
+    """
+    found: list[Any] = []
+    for word in text.split():
+        low, comma, high = word.partition(",")
+        try:
+            found.append((float(low), float(high)) if comma else word)
+        except ValueError:
+            raise InputError("support", f"expected LOW,HIGH such as 0,1, got {word!r}") from None
+    if not found or any(isinstance(part, str) and part not in SUPPORT_WORDS for part in found):
+        raise InputError(
+            "support",
+            f"expected {', '.join(SUPPORT_WORDS)}, LOW,HIGH, or one of them for each coordinate, got {text!r}",
+        )
+    return found[0] if len(found) == 1 else found

@@ -134,3 +134,31 @@ def test_the_header_of_a_file_names_the_coordinates(arrays, command):
     done = command("test", "x.csv", "--score", "scores.npy", "--explain", "--report", "report.html")
     for text in (done.out, Path("report.html").read_text()):
         assert "height and income are more positively related" in text and "x[" not in text
+
+
+def test_a_support(here, command):
+    x = np.random.default_rng(0).exponential(size=(1000, 2))
+    np.save("x.npy", x)
+    np.save("scores.npy", np.full_like(x, -1.0))
+    undeclared = command("test", "x.npy", "--score", "scores.npy", "--critics", "closed form")
+    assert "the model is rejected" in undeclared.out and "points end sharply" in undeclared.out
+    ways = [
+        ("positive", "--critics", "linear"),
+        ("0,inf", "--critics", "linear"),
+        ("positive 0,inf", "--method", "ksd"),
+    ]
+    for way in ways:
+        done = command("test", "x.npy", "--score", "scores.npy", "--support", *way)
+        assert "no misfit was found" in done.out and "unconstrained coordinates (log x)" in done.out
+    ranked = command(
+        "compare", "x.npy", "--score", "scores.npy", "--support", "positive", "--critics", "linear", "--json"
+    )
+    assert ranked.code == 0 and json.loads(ranked.out)["models"][0]["model"] == "scores"
+    assert_one_line(command("test", "x.npy", "--score", "scores.npy", "--support", "posit"), "support: expected real")
+    assert_one_line(command("test", "x.npy", "--samples", "x.npy", "--method", "mmd", "--support", "unit"), "support: ")
+
+
+def test_a_discrete_model_is_refused(here, command):
+    np.save("x.npy", np.random.default_rng(0).poisson(2.0, size=(200, 1)).astype(float))
+    (here / "counts.py").write_text("from torch.distributions import Poisson\nmodel = Poisson(2.0)\n")
+    assert_one_line(command("test", "x.npy", "--model", "counts:model"), "model: Poisson is discrete")

@@ -191,3 +191,17 @@ def test_bad_input_is_one_line(runs, command, arguments, message):
     before = set(runs.rglob("*"))
     assert_one_line(command(*arguments.split()), message)
     assert set(runs.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_run_on_a_support(here, command):
+    np.save("waits.npy", np.random.default_rng(0).exponential(size=(300, 2)).astype(np.float32))
+    assert command("train", "waits.npy", "--support", "positive", "--steps", 20, *SMALL_RUN).code == 0
+    assert load_run("runs/waits").model.support == "positive"
+    tested = command("test", "waits.npy", "--model", "runs/waits", "--critics", "mean")
+    assert "unconstrained coordinates (log x)" in tested.out
+    assert command("sample", "runs/waits", "-n", 50, "--steps", 5, "--out", "samples.npy").code == 0
+    assert np.load("samples.npy").min() > 0
+    assert_one_line(command("train", "waits.npy", "--support", "unit", "--steps", 30, *SMALL_RUN), "support: ")
+    other = command("train", "waits.npy", "--support", "positive", "--model", "gaussian", "--out", "runs/other")
+    assert_one_line(other, "support: only an EBM can have one")

@@ -12,7 +12,7 @@ from steinscope.commands.options import Count, Flag, given_options, optional
 from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
 from steinscope.errors import InputError
 from steinscope.registries import CRITICS
-from steinscope.settings import FitSettings
+from steinscope.settings import FitSettings, read_support
 
 __all__ = ["compare"]
 
@@ -39,6 +39,7 @@ def compare(
     score: list[str] | None = None,
     model: list[str] | None = None,
     header: HeaderOption = None,
+    support: str | None = None,
     critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
     metric: Literal["scaled", "whitened", "identity"] = "scaled",
     folds: Count = 5,
@@ -68,6 +69,9 @@ def compare(
     model
         NAME=MODEL: a model as package.module:object, or the directory of a run of steinscope train. Repeat it. The code
         of a module is run: name only one that you trust.
+    support
+        Where the densities are positive, if not everywhere: positive, unit, simplex, LOW,HIGH, or one of them for each
+        coordinate, separated by spaces. By default what the models say.
     metric
         The coordinates in which critics are measured: each in units of its standard deviation, all uncorrelated, or as
         they come.
@@ -108,6 +112,7 @@ def compare(
     ranking = rank(
         candidates,
         points,
+        support=None if support is None else read_support(support),
         critics=critics or "auto",
         metric=metric,
         folds=folds or None,

@@ -129,12 +129,15 @@ def _try_out(model: Any, x: np.ndarray, name: str) -> None:
 
     from steinscope.densities import as_density, placement
     from steinscope.points import check_rows, read_rows, rows_dtype
+    from steinscope.supports import find_region
 
     rows, density = check_rows(np.array(x[:2]), "x"), as_density(model)
     dtype, device = placement(model, rows_dtype(rows), torch.device("cpu"))
     try:
         density.score(read_rows(rows, slice(None), dtype=dtype, device=device))
     except InputError:
+        # What is wrong with its support says more than what its functions say about the points.
+        find_region(None, model, x.shape[1:])
         raise
     except Exception as error:
         raise InputError(name, f"its score fails at the first points of x: {_one_line(error)}") from error

@@ -12,6 +12,7 @@ from steinscope.commands.options import Count, Flag
 from steinscope.commands.outputs import check_output, json_text, write_output
 from steinscope.errors import InputError
 from steinscope.registries import CRITICS, KERNEL_TESTS
+from steinscope.settings import read_support
 
 __all__ = ["test"]
 
@@ -31,6 +32,7 @@ def test(
     model: str | None = None,
     samples: str | None = None,
     header: HeaderOption = None,
+    support: str | None = None,
     method: Annotated[str, Parameter(help=_METHODS)] = LEARNED,
     scheme: Literal["prequential", "split"] | None = None,
     critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
@@ -69,6 +71,9 @@ def test(
         steinscope train. The code of a module is run: name only one that you trust.
     samples
         A file with samples of the model, for a test that compares with them.
+    support
+        Where the model's density is positive, if not everywhere: positive, unit, simplex, LOW,HIGH, or one of them
+        for each coordinate, separated by spaces. By default what the model says.
     scheme
         Learned test only: prequential blocks (the default), or the paper's split.
     blocks
@@ -94,7 +99,7 @@ def test(
     if method not in (LEARNED, *KERNEL_TESTS):
         raise InputError("method", f"expected one of {', '.join((LEARNED, *KERNEL_TESTS))}, got {method!r}")
     _check_method(method, scheme=scheme, critics=critics, blocks=blocks, repeats=repeats)
-    _check_sources(method, score, model, samples)
+    _check_sources(method, score, model, samples, support)
     if explain and method != LEARNED:
         raise InputError("explain", f"only a learned test has a critic to explain, got --method {method}")
     table = read_points(x, header=header)
@@ -108,7 +113,14 @@ def test(
         check_rows(target, "score")
     else:
         target = load_model(str(model), points)
-    options = {"scheme": scheme, "critics": critics, "blocks": blocks, "repeats": repeats, "names": table.names}
+    options = {
+        "support": None if support is None else read_support(support),
+        "scheme": scheme,
+        "critics": critics,
+        "blocks": blocks,
+        "repeats": repeats,
+        "names": table.names,
+    }
     result = _run_test(points, target, method, alpha=alpha, seed=seed, progress=not quiet, **options)
     explanation = result.explain() if explain else None
     if report is not None:
@@ -134,8 +146,10 @@ def _check_method(method: str, **options: Any) -> None:
             raise InputError(name, f"this is an option of --method learned, got --method {method}")
 
 
-def _check_sources(method: str, score: str | None, model: str | None, samples: str | None) -> None:
+def _check_sources(method: str, score: str | None, model: str | None, samples: str | None, support: str | None) -> None:
     if method in KERNEL_TESTS and KERNEL_TESTS[method].against == "samples":
+        if support is not None:
+            raise InputError("support", f"--method {method} looks at samples, which need none")
         if samples is None or score is not None or model is not None:
             raise InputError("samples", f"--method {method} compares with samples of the model: give --samples alone")
         return
@@ -148,13 +162,14 @@ def _check_sources(method: str, score: str | None, model: str | None, samples: s
 
 
 def _run_test(points: Any, target: Any, method: str, *, alpha: float, seed: int, progress: bool, **options: Any) -> Any:
+    given = {name: value for name, value in options.items() if value is not None}
     if method == LEARNED:
         from steinscope.gof.driver import gof_test
 
-        given = {name: value for name, value in options.items() if value is not None}
         if given.get("scheme") == "split":
             for name in ("critics", "blocks", "repeats"):
                 if name in given:
                     raise InputError(name, "this is an option of the prequential scheme, got --scheme split")
         return gof_test(points, target, alpha=alpha, seed=seed, progress=progress, **given)
-    return KERNEL_TESTS[method].load()(points, target, alpha=alpha, seed=seed)
+    where = {"support": given["support"]} if "support" in given else {}
+    return KERNEL_TESTS[method].load()(points, target, alpha=alpha, seed=seed, **where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from torch import Tensor
 from steinscope.critics.base import Critic
 from steinscope.critics.network import as_critic
 from steinscope.errors import InputError, NonFiniteError
-from steinscope.points import ScoredPoints, pair_points
+from steinscope.points import ScoredPoints
+from steinscope.scoring import pair_points
 from steinscope.settings import FitSettings, Validation
 from steinscope.stein import Objective, PenalisedLSD, mean_and_std, penalty_of
 from steinscope.support.progress import progress_bar
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.unconstrained import Unconstrained
 
 __all__ = ["DEFAULT_FIT", "Fit", "History", "default_batch_size", "default_lr", "evaluate", "fit_critic", "fit_points"]
 
@@ -61,10 +63,17 @@ class History:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted critic, in evaluation mode, and how it came about."""
+    """A fitted critic, in evaluation mode, and how it came about.
+
+    Arguments:
+        critic: The critic.
+        history: How it came about.
+        coordinates: The unconstrained coordinates that it takes, where there is a support.
+    """
 
     critic: Critic
     history: History
+    coordinates: Unconstrained | None = None
 
 
 def fit_critic(
@@ -72,6 +81,7 @@ def fit_critic(
     x: Any,
     score: Any,
     *,
+    support: Any = None,
     objective: Objective | None = None,
     validation: tuple[Any, Any] | None = None,
     settings: FitSettings = DEFAULT_FIT,
@@ -85,6 +95,8 @@ def fit_critic(
         critic: The critic to start from. It is copied, not changed.
         x: The points, an array (n, ...) or a memmap, which may be larger than memory.
         score: The model's score at each of them.
+        support: Where the model's density is positive, as in `gof_test`. The critic is then one of unconstrained
+            coordinates: `fit.coordinates.points(x)` are those of x.
         objective: What is maximised; by default `PenalisedLSD(l2=0.5)`. A critic that is solved is always solved for
             the penalised LSD with the `l2` of the objective.
         validation: Points and scores that are kept for choosing among the critics along the way. Without them the last
@@ -103,12 +115,13 @@ def fit_critic(
         >>> bool(error.abs().max() < 0.1)
         True
     """
-    points = pair_points(x, score)
+    points = pair_points(x, score, support=support)
     kept = None
     if validation is not None:
-        kept = pair_points(*validation, names=("validation[0]", "validation[1]"), like=points)
+        kept = pair_points(*validation, support=support, names=("validation[0]", "validation[1]"), like=points)
     objective = PenalisedLSD() if objective is None else objective
-    return fit_points(critic, points, kept, objective, settings, seed=seed, progress=progress, callback=callback)
+    fit = fit_points(critic, points, kept, objective, settings, seed=seed, progress=progress, callback=callback)
+    return replace(fit, coordinates=points.coordinates)
 
 
 def fit_points(

@@ -26,7 +26,7 @@ from steinscope.maps.radial import median_distance, radial
 from steinscope.metric import Metric
 from steinscope.models.rbm import RBM
 from steinscope.modes import Modes, Surface, find_modes
-from steinscope.points import make_points
+from steinscope.scoring import make_points
 from steinscope.support.randomness import make_generator
 
 __all__ = ["EXPERIMENT"]

@@ -18,8 +18,8 @@ from steinscope.errors import InputError
 from steinscope.experiments.moons_models import LEAST_STEPS, fit_models, train_ebm
 from steinscope.gof.driver import gof_test
 from steinscope.plots import COLOURS, new_figure
-from steinscope.points import score_rows
 from steinscope.report import report_ranking
+from steinscope.scoring import score_rows
 from steinscope.support.files import write_file
 
 __all__ = ["run_demo"]

@@ -13,10 +13,11 @@ from steinscope.errors import InputError
 from steinscope.gof.prequential import prequential_test
 from steinscope.gof.split import split_test
 from steinscope.modes.weights import check_starts
-from steinscope.points import make_points
 from steinscope.portfolio.choice import Critics, choose_critics
-from steinscope.results import TestResult
+from steinscope.results import TestResult, with_support
+from steinscope.scoring import make_points
 from steinscope.support.checks import check_choice, check_count, check_level, check_seed
+from steinscope.unconstrained import unconstrained_model
 
 __all__ = ["gof_test"]
 
@@ -28,6 +29,7 @@ def gof_test(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     scheme: Literal["prequential", "split"] = "prequential",
     critics: Critics = "auto",
     blocks: int = 10,
@@ -45,6 +47,9 @@ def gof_test(
     Arguments:
         x: The points, an array (n, ...), a data frame or a memmap; at least 100 of them.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        support: Where the model's density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint
+            of torch.distributions, or a list with one of them for each coordinate. By default what the model says, as
+            those of torch.distributions do; `"real"` to look at x as it is.
         scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
             MLP trained on 80% of the points, chosen on 10% and tested on 10%.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
@@ -72,7 +77,7 @@ def gof_test(
     alpha, seed = check_level("alpha", alpha), check_seed("seed", seed)
     repeats = check_count("repeats", repeats, most=MOST_REPEATS)
     check_choice("scheme", scheme, ("prequential", "split"))
-    points = make_points(x, model, names=names, dtype=dtype, device=device).with_room()
+    points = make_points(x, model, support=support, names=names, dtype=dtype, device=device).with_room()
     if len(points) < LEAST_POINTS:
         raise InputError(
             "x",
@@ -80,13 +85,15 @@ def gof_test(
             f"{LEAST_POINTS}; the KSD test takes fewer",
         )
     if scheme == "split":
-        return split_test(points, alpha, seed, progress)
+        return with_support(split_test(points, alpha, seed, progress), points)
+    model = unconstrained_model(model, points.coordinates)
     blocks = check_count("blocks", blocks, 2, len(points) // 10)
-    chosen, starts = choose_critics(critics, model, len(points), "test"), check_starts(starts, points, model)
+    chosen = choose_critics(critics, model, len(points), "test")
+    starts = check_starts(starts, points, model, points.coordinates)
     results = [prequential_test(points, model, chosen, blocks, alpha, seed + r, starts) for r in range(repeats)]
     if repeats == 1:
-        return results[0]
+        return with_support(results[0], points)
     pvalue = min(1.0, 2 * float(np.mean([result.pvalue for result in results])))
     middle = sorted(results, key=lambda result: result.statistic)[repeats // 2]
     note = f"p is twice the mean of {repeats} random orders; critics and blocks are those of the middle one"
-    return replace(middle, pvalue=pvalue, notes=(note,))
+    return with_support(replace(middle, pvalue=pvalue, notes=(note,)), points)

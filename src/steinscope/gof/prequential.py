@@ -132,10 +132,10 @@ def _explain(
     changed = InputError("explain", "x or the model has changed since the test; test again")
 
     def watch(index: Tensor, z: Tensor, score: Tensor, factor: np.ndarray) -> None:
-        x = points.take(index)[0].reshape(len(index), -1)
+        x = points.take(index)[0]
         if not torch.allclose(metric.points(x), z, rtol=1e-3, atol=1e-3):
             raise changed
-        tally.add(index, z, score, learner.field, float(factor[0]), shown=x)
+        tally.add(index, z, score, learner.field, float(factor[0]), shown=points.original(x))
 
     z = float(combine(run_blocks(moved, parts, [learner], watch), parts).z[0])
     if not math.isclose(z, expected_z, rel_tol=1e-3, abs_tol=1e-2):
@@ -146,7 +146,7 @@ def _explain(
         f, slopes = learner.field(metric.points(x))
         return metric.field_in_x(f), slopes
 
-    return tally.finish(learner.name, "z-score", lambda values: float(np.linalg.norm(values)), final, points.dtype)
+    return tally.finish(learner.name, "z-score", lambda values: float(np.linalg.norm(values)), final)
 
 
 def run_blocks(

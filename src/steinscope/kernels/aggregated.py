@@ -25,6 +25,7 @@ def ksdagg_test(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     kernel: KernelName = "imq",
     factors: Sequence[float] = FACTORS,
     metric: Coordinates = "scores",
@@ -41,6 +42,7 @@ def ksdagg_test(
     Arguments:
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        support: As in `gof_test`.
         kernel: `"imq"` or `"gaussian"`.
         factors: The bandwidths, as multiples of the median distance.
         metric: The coordinates in which distances are measured, as in `ksd_test`.
@@ -54,7 +56,7 @@ def ksdagg_test(
     for factor in factors:
         check_number("factors", factor, over=0)
     check_count("draws", draws, most=MOST_DRAWS)
-    sample = make_sample(x, model, metric)
+    sample = make_sample(x, model, metric, support)
     signs = random_signs(len(sample), draws, make_generator(seed, sample.x.device), sample.x.dtype)
     base = median_distance(sample.x)
     statistics = torch.stack(
@@ -72,5 +74,6 @@ def ksdagg_test(
         alpha,
         f"KSDAgg test, {kernel} kernel, {len(factors)} widths, smallest p-value at {best:g} median distances",
         len(sample),
-        sample.x.shape[1],
+        sample.dim,
+        notes=sample.notes,
     )

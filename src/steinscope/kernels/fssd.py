@@ -24,6 +24,7 @@ def fssd_test(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     locations: int = 5,
     train_share: float = 0.2,
     steps: int = 100,
@@ -41,6 +42,7 @@ def fssd_test(
     Arguments:
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        support: As in `gof_test`.
         locations: How many locations.
         train_share: The share of the points that locations and width are optimised on.
         steps: How many steps of Adam.
@@ -55,7 +57,7 @@ def fssd_test(
     check_count("steps", steps)
     check_count("draws", draws, most=MOST_DRAWS)
     check_number("lr", lr, over=0)
-    sample = make_sample(x, model, metric, least=10)
+    sample = make_sample(x, model, metric, support, least=10)
     generator = make_generator(seed, sample.x.device)
     order = torch.randperm(len(sample), generator=generator, device=generator.device)
     n_train = max(5, round(train_share * len(sample)))
@@ -77,7 +79,8 @@ def fssd_test(
         alpha,
         f"FSSD test, {locations} locations, {n} of the points tested",
         len(sample),
-        sample.x.shape[1],
+        sample.dim,
+        notes=sample.notes,
     )
 
 

@@ -30,6 +30,7 @@ def ksd_test(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
     metric: Coordinates = "scores",
@@ -42,6 +43,7 @@ def ksd_test(
     Arguments:
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        support: As in `gof_test`.
         kernel: `"gaussian"` or `"imq"`, the inverse multiquadric of exponent one half.
         bandwidth: A number in the units of the metric, `"median"` for the median distance, or `"learned"`: the multiple
             of it with the most power on a fifth of the points, which are then left out of the test.
@@ -53,7 +55,7 @@ def ksd_test(
         seed: The source of signs and of the split.
     """
     alpha = check_level("alpha", alpha)
-    sample = make_sample(x, model, metric)
+    sample = make_sample(x, model, metric, support)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     signs = random_signs(len(used), draws, generator, used.x.dtype)
@@ -64,7 +66,8 @@ def ksd_test(
         alpha,
         f"KSD test, {kernel} kernel of width {width:.3g}",
         len(sample),
-        sample.x.shape[1],
+        sample.dim,
+        notes=sample.notes,
     )
 
 
@@ -72,6 +75,7 @@ def linear_ksd_test(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
     metric: Coordinates = "scores",
@@ -83,6 +87,7 @@ def linear_ksd_test(
     Arguments:
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        support: As in `gof_test`.
         kernel: `"gaussian"` or `"imq"`.
         bandwidth: As in `ksd_test`.
         metric: As in `ksd_test`.
@@ -90,7 +95,7 @@ def linear_ksd_test(
         seed: The source of the pairs and of the split.
     """
     alpha = check_level("alpha", alpha)
-    sample = make_sample(x, model, metric)
+    sample = make_sample(x, model, metric, support)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     used = used.rows(torch.randperm(len(used), generator=generator, device=generator.device))
@@ -103,7 +108,8 @@ def linear_ksd_test(
         alpha,
         f"Linear KSD test, {kernel} kernel of width {width:.3g}",
         len(sample),
-        sample.x.shape[1],
+        sample.dim,
+        notes=sample.notes,
     )
 
 
@@ -126,6 +132,7 @@ def ksd_estimate(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     estimator: Literal["quadratic", "linear"] = "quadratic",
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "largest",
@@ -137,6 +144,7 @@ def ksd_estimate(
     Arguments:
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        support: As in `gof_test`.
         estimator: `"quadratic"`, the U-statistic, or `"linear"`, the mean over disjoint pairs.
         kernel: `"gaussian"` or `"imq"`.
         bandwidth: A number in the units of the metric, `"median"`, or `"learned"` and `"largest"`: the multiple of it
@@ -146,7 +154,7 @@ def ksd_estimate(
         seed: The source of the pairs and of the split.
     """
     check_choice("estimator", estimator, ("quadratic", "linear"))
-    sample = make_sample(x, model, metric)
+    sample = make_sample(x, model, metric, support)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     phi = radial(kernel, width)

@@ -8,7 +8,7 @@ A matrix of it is three products of n × d matrices and a few passes over the re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import torch
@@ -18,7 +18,8 @@ from torch import Tensor
 from steinscope.errors import InputError
 from steinscope.maps.radial import Radial
 from steinscope.metric import Coordinates, Metric
-from steinscope.points import make_points
+from steinscope.results import support_notes
+from steinscope.scoring import make_points
 from steinscope.support.checks import check_choice
 
 __all__ = ["Sample", "combine", "make_sample", "products", "stein_kernel", "stein_tiles"]
@@ -28,35 +29,51 @@ _TILE_ROWS = 2048
 
 @dataclass(frozen=True)
 class Sample:
-    """Points and scores in memory, flat: what every kernel test works on."""
+    """Points and scores in memory, flat: what every kernel test works on.
+
+    Arguments:
+        x: The points, in unconstrained coordinates where the model has a support.
+        score: The scores there.
+        outer_dim: The number of coordinates as the user knows them, where it is another.
+        notes: What a reader of the result should know about the points.
+    """
 
     x: Float[Tensor, "n d"]
     score: Float[Tensor, "n d"]
+    outer_dim: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def dim(self) -> int:
+        """The number of coordinates that a result tells."""
+        return self.x.shape[1] if self.outer_dim is None else self.outer_dim
+
     def rows(self, index: Tensor | slice) -> Sample:
         """Some of the points."""
-        return Sample(self.x[index], self.score[index])
+        return replace(self, x=self.x[index], score=self.score[index])
 
 
-def make_sample(x: Any, model: Any, metric: Coordinates, least: int = 4) -> Sample:
+def make_sample(x: Any, model: Any, metric: Coordinates, support: Any = None, least: int = 4) -> Sample:
     """Checked points and scores in the coordinates of a metric.
 
     Arguments:
         x: The points.
         model: The model, or its scores.
         metric: The coordinates. They are centred, which no Stein kernel sees and which keeps distances exact.
+        support: Where the model's density is positive; by default what the model says.
         least: How many points a test needs.
     """
     check_choice("metric", metric, get_args(Coordinates))
-    points = make_points(x, model).with_room()
+    points = make_points(x, model, support=support).with_room()
     if len(points) < least:
         raise InputError("x", f"{len(points)} rows are too few for this test, which needs {least}")
     rows, score = points.take(slice(None))
     coordinates = Metric.named(metric, rows, score)
-    return Sample(coordinates.points(rows), coordinates.scores(score))
+    shown = points.outer_dim, support_notes(points)
+    return Sample(coordinates.points(rows), coordinates.scores(score), *shown)
 
 
 def stein_kernel(phi: Radial, a: Sample, b: Sample) -> Float[Tensor, "n m"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,13 @@ from steinscope.metric import Metric
 from steinscope.modes.masses import Masses, model_masses
 from steinscope.modes.search import Modes, find_modes
 from steinscope.modes.surface import Surface
-from steinscope.points import ScoredPoints, check_rows, read_rows, row_blocks, rows_device, rows_dtype, score_rows
+from steinscope.points import ScoredPoints, check_rows, read_rows, row_blocks, rows_device, rows_dtype
 from steinscope.results import ModeFinding
+from steinscope.scoring import score_rows, unconstrained_rows
 from steinscope.support.checks import check_level, check_seed
 from steinscope.support.randomness import make_generator
+from steinscope.supports import find_region
+from steinscope.unconstrained import Unconstrained, unconstrained_model
 
 __all__ = ["ModeWeights", "check_starts", "mode_weights", "weigh"]
 
@@ -79,6 +82,14 @@ class ModeWeights:
         numbers = [f"{0.0 if abs(value) < small[j] else value:.3g}" for j, value in enumerate(flat[mode][:most])]
         return f"({', '.join(numbers + ['…'] * (flat.shape[1] > most))})"
 
+    def in_original(self, coordinates: Unconstrained) -> ModeWeights:
+        """The same table, of modes in unconstrained coordinates, with the places as the user knows them."""
+        centres, sample = (
+            coordinates.original(torch.from_numpy(part).reshape(len(part), *coordinates.shape)).numpy()
+            for part in (self.centres, self.sample)
+        )
+        return replace(self, centres=centres, sample=sample.reshape(len(sample), -1))
+
     def findings(self) -> tuple[ModeFinding, ...]:
         """The modes whose shares are more than three standard errors off, in words, the farthest first."""
         # Two modes are equally far off, but for rounding.
@@ -119,6 +130,7 @@ def mode_weights(
     x: Any,
     model: Any,
     *,
+    support: Any = None,
     starts: Any = None,
     alpha: float = 0.05,
     seed: int = 0,
@@ -130,6 +142,7 @@ def mode_weights(
     Arguments:
         x: The points, an array (n, ...) or a memmap; at least 20 of them.
         model: An object with `log_prob(x)`, which need not be normalised.
+        support: As in `gof_test`. Modes are then those of the density in unconstrained coordinates.
         starts: Points, of the shape of those in x, from which modes are searched, too. By default they are searched
             from some of x, and from places around them.
         alpha: The level.
@@ -154,12 +167,17 @@ def mode_weights(
     if len(rows) < LEAST_POINTS:
         raise InputError("x", f"{len(rows)} rows are too few, at least {LEAST_POINTS} are needed")
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
+    region = find_region(support, model, rows.shape[1:])
+    coordinates = None if region is None else Unconstrained(region)
+    if coordinates is not None:
+        rows = unconstrained_rows(rows, coordinates, dtype=dtype, device=place)
+        model = unconstrained_model(model, coordinates)
     order = torch.randperm(len(rows), generator=make_generator(seed))
     some = read_rows(rows, order[:_SEARCHED_POINTS], dtype=dtype, device=place)
     metric = Metric.by_scores(some, torch.as_tensor(score_rows(model, some, dtype=dtype, device=place)))
     surface = Surface(model, metric, tuple(rows.shape[1:]), dtype, place)
     generator = make_generator(seed, place, purpose="modes")
-    given = check_starts(starts, some, model)
+    given = check_starts(starts, some, model, coordinates)
     modes = find_modes(
         surface, metric.points(some.double()), generator, None if given is None else metric.points(given.double())
     )
@@ -172,7 +190,8 @@ def mode_weights(
     kept = order[:KEPT_POINTS].to(place)
     z = metric.points(read_rows(rows, kept, dtype=dtype, device=place).double())
     count = cells.bincount(minlength=len(modes))
-    return weigh(modes, surface, count, z, cells[kept], generator, alpha)
+    table = weigh(modes, surface, count, z, cells[kept], generator, alpha)
+    return table if coordinates is None else table.in_original(coordinates)
 
 
 def weigh(
@@ -235,20 +254,28 @@ def _pvalue(count: Tensor, masses: Masses) -> float:
     return float(torch.special.gammaincc(half, statistic.cpu().double().clamp_min(0.0) / 2))
 
 
-def check_starts(starts: Any, x: Tensor | ScoredPoints, model: Any) -> Tensor | None:
+def check_starts(
+    starts: Any, x: Tensor | ScoredPoints, model: Any, coordinates: Unconstrained | None = None
+) -> Tensor | None:
     """Points from which the user wants modes to be searched, or an `InputError`.
 
     Arguments:
         starts: What came.
         x: The points of the data.
         model: The model.
+        coordinates: The unconstrained coordinates of the points; those that starts get, too.
     """
     if starts is None:
         return None
     if not callable(getattr(model, "log_prob", None)):
         raise InputError("starts", "they are for the search of modes, which takes a model with log_prob(x)")
-    shape = tuple((x.x if isinstance(x, ScoredPoints) else x).shape[1:])
+    inner = tuple((x.x if isinstance(x, ScoredPoints) else x).shape[1:])
+    shape = inner if coordinates is None else coordinates.region.shape
     rows = check_rows(starts, "starts", dtype=x.dtype, device=x.device)
     if tuple(rows.shape[1:]) != shape:
         raise InputError("starts", f"expected points of shape {shape} like those in x, got {tuple(rows.shape[1:])}")
-    return torch.as_tensor(rows)
+    found = torch.as_tensor(rows)
+    if coordinates is None:
+        return found
+    coordinates.region.check(found, "starts")
+    return coordinates.points(found)

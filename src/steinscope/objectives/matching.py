@@ -20,9 +20,12 @@ from steinscope.errors import NonFiniteError
 from steinscope.maps.divergence import draw_probe, value_and_exact, value_and_hutchinson
 from steinscope.objectives.base import TrainingObjective
 from steinscope.points import check_rows, read_rows, rows_dtype
+from steinscope.scoring import unconstrained_rows
 from steinscope.shapes import PerPoint, Points, Scalar, flattened
 from steinscope.support.checks import check_choice, check_count, check_number
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.supports import find_region
+from steinscope.unconstrained import Unconstrained, unconstrained_model
 
 __all__ = ["DenoisingScoreMatching", "PointwiseObjective", "ScoreMatching", "ScoreMatchingEstimate", "score_matching"]
 
@@ -109,13 +112,21 @@ class ScoreMatchingEstimate:
 
 
 def score_matching(
-    x: Any, model: Any, *, objective: PointwiseObjective | None = None, batch_size: int = 1000, seed: Seed = 0
+    x: Any,
+    model: Any,
+    *,
+    support: Any = None,
+    objective: PointwiseObjective | None = None,
+    batch_size: int = 1000,
+    seed: Seed = 0,
 ) -> ScoreMatchingEstimate:
     """Judge a model by score matching on points.
 
     Arguments:
         x: The points.
         model: An object with a differentiable `log_prob(x)` or `score(x)`.
+        support: Where the model's density is positive, as in `gof_test`. The objective is then that of unconstrained
+            coordinates, because score matching, too, needs a density that vanishes at the edge.
         objective: By default the exact one, `ScoreMatching()`.
         batch_size: Points at a time.
         seed: The source of random directions and noise.
@@ -131,6 +142,11 @@ def score_matching(
     rows = check_rows(x, "x")
     objective = objective or ScoreMatching()
     device = rows.device if isinstance(rows, Tensor) else torch.device("cpu")
+    region = find_region(support, model, rows.shape[1:])
+    if region is not None:
+        coordinates = Unconstrained(region)
+        rows = unconstrained_rows(rows, coordinates, dtype=rows_dtype(rows), device=device)
+        model = unconstrained_model(model, coordinates)
     generator = make_generator(seed, device)
     parts = []
     for start in range(0, len(rows), batch_size):

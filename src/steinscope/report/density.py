@@ -19,6 +19,7 @@ def model_density(model: Any, points: np.ndarray, title: str) -> Markup:
     import torch
 
     from steinscope.densities import placement
+    from steinscope.supports import find_region
 
     points = np.asarray(points, dtype=np.float64)
     low, high = np.quantile(points, [0.002, 0.998], axis=0)
@@ -28,7 +29,10 @@ def model_density(model: Any, points: np.ndarray, title: str) -> Markup:
     dtype, device = placement(model, torch.get_default_dtype(), torch.device("cpu"))
     with torch.no_grad():
         places = torch.as_tensor(grid, dtype=dtype, device=device)
-        log_density = model.log_prob(places).double().cpu().numpy().reshape(_GRID, _GRID)
+        log_density = model.log_prob(places).double().cpu()
+    if (region := find_region(None, model, (2,))) is not None:
+        log_density[((places.cpu() <= region.low) | (places.cpu() >= region.high)).any(1)] = -torch.inf
+    log_density = log_density.numpy().reshape(_GRID, _GRID)
     density = np.exp(log_density - log_density.max())
     extent = (float(low[0]), float(high[0]), float(low[1]), float(high[1]))
     return density_chart(title, density, extent, points, ("x[0]", "x[1]"), f"{min(len(points), 1500)} points")

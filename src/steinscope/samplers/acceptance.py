@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,20 +13,22 @@ from steinscope.errors import InputError
 from steinscope.samplers.chains import Info, State
 from steinscope.shapes import flattened
 from steinscope.support.randomness import uniform_rows
+from steinscope.unconstrained import unconstrained_model
 
 __all__ = ["accept", "check_log_prob", "evaluated", "known_log_prob", "squared"]
 
 
-def evaluated(model: Any, x: Tensor) -> State:
-    """Chains at x, with the log-density and the score there."""
+def evaluated(model: Any, state: State) -> State:
+    """The state with log-density and score, in the coordinates of the state."""
+    model, x = unconstrained_model(model, state.coordinates), state.x
     if callable(getattr(model, "score", None)):
         with torch.no_grad():
-            return State(x, log_prob_at(model, x).detach(), as_density(model).score(x).detach())
+            return replace(state, log_prob=log_prob_at(model, x).detach(), score=as_density(model).score(x).detach())
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         log_prob = log_prob_at(model, x)
         (score,) = torch.autograd.grad(log_prob.sum(), x)
-    return State(x.detach(), log_prob.detach(), score)
+    return replace(state, x=x.detach(), log_prob=log_prob.detach(), score=score)
 
 
 def accept(state: State, proposal: State, change: Tensor, generator: torch.Generator) -> tuple[State, Info]:
@@ -34,10 +37,11 @@ def accept(state: State, proposal: State, change: Tensor, generator: torch.Gener
     wide = accepted.view(-1, *[1] * (state.x.ndim - 1))
     assert proposal.score is not None and state.score is not None
     return (
-        State(
-            torch.where(wide, proposal.x, state.x),
-            torch.where(accepted, known_log_prob(proposal), known_log_prob(state)),
-            torch.where(wide, proposal.score, state.score),
+        replace(
+            state,
+            x=torch.where(wide, proposal.x, state.x),
+            log_prob=torch.where(accepted, known_log_prob(proposal), known_log_prob(state)),
+            score=torch.where(wide, proposal.score, state.score),
         ),
         Info(accepted),
     )

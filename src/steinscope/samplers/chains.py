@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,8 +20,10 @@ from steinscope.shapes import Points
 from steinscope.support.checks import check_count
 from steinscope.support.progress import progress_bar
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.supports import find_region
+from steinscope.unconstrained import Unconstrained
 
-__all__ = ["Chains", "Info", "Sampler", "State", "run_chains"]
+__all__ = ["Chains", "Info", "Sampler", "State", "run_chains", "state_at"]
 
 PerChain = Float[Tensor, " n"]
 
@@ -34,11 +36,28 @@ class State:
         x: One row for each chain.
         log_prob: The log-density there, where the sampler needs it.
         score: The score there, where the sampler needs it.
+        coordinates: The unconstrained coordinates that all of these are in, where the model has a support.
     """
 
     x: Points
     log_prob: PerChain | None = None
     score: Points | None = None
+    coordinates: Unconstrained | None = None
+
+    @property
+    def original(self) -> Points:
+        """Where the chains are as the user knows it."""
+        return self.x if self.coordinates is None else self.coordinates.original(self.x)
+
+
+def state_at(x: Points, model: Any, support: Any) -> State:
+    """Chains at x, in unconstrained coordinates where the model has a support."""
+    region = find_region(support, model, x.shape[1:])
+    if region is None:
+        return State(x)
+    region.check(x, "x")
+    coordinates = Unconstrained(region)
+    return State(coordinates.points(x), coordinates=coordinates)
 
 
 @dataclass(frozen=True)
@@ -72,7 +91,7 @@ class Chains:
     Arguments:
         trajectory: The kept states, (kept, n, ...), on the CPU.
         steps: The step of each of them.
-        state: The last state, to continue from.
+        state: The last state, to continue from; in unconstrained coordinates where the model has a support.
         acceptance: The share of steps that each chain accepted; NaN for samplers that always move.
     """
 
@@ -84,7 +103,7 @@ class Chains:
     @property
     def x(self) -> Tensor:
         """Where the chains ended."""
-        return self.state.x
+        return self.state.original
 
 
 def run_chains(
@@ -133,7 +152,7 @@ def run_chains(
             if step == steps or (every is not None and step > burn_in and (step - burn_in) % every == 0):
                 if not bool(state.x.isfinite().all()):
                     raise NonFiniteError(f"sampling: the chains left all bounds by step {step}; take smaller steps")
-                kept.append(state.x.cpu().numpy())
+                kept.append(state.original.cpu().numpy())
                 numbers.append(step)
                 advance(step, "")
     share = accepted / (math.nan if always_moves else steps)

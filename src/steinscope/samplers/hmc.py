@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from steinscope.samplers.acceptance import accept, check_log_prob, evaluated, known_log_prob, squared
-from steinscope.samplers.chains import Info, State
+from steinscope.samplers.chains import Info, State, state_at
 from steinscope.shapes import Points
 from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import normal_rows
@@ -24,11 +24,14 @@ class HMC:
         model: An object with `log_prob(x)`, differentiable or beside `score(x)`.
         step_size: The size of a leapfrog step. Acceptance near 0.65 is a good choice.
         leapfrogs: Leapfrog steps in each step of the chain.
+        support: Where the model's density is positive, as in `gof_test`; by default what the model says. The chains
+            then move in unconstrained coordinates, in which steps are measured, and never leave the support.
     """
 
     model: Any
     step_size: float = 0.1
     leapfrogs: int = 10
+    support: Any = None
 
     def __post_init__(self) -> None:
         check_number("step_size", self.step_size, over=0)
@@ -37,7 +40,7 @@ class HMC:
 
     def begin(self, x: Points) -> State:
         """The state of chains at x."""
-        return evaluated(self.model, x)
+        return evaluated(self.model, state_at(x, self.model, self.support))
 
     def __call__(self, state: State, generator: torch.Generator) -> tuple[State, Info]:
         """The next state."""
@@ -46,7 +49,7 @@ class HMC:
         for _ in range(self.leapfrogs):
             assert proposal.score is not None
             momentum = momentum + 0.5 * self.step_size * proposal.score
-            proposal = evaluated(self.model, proposal.x + self.step_size * momentum)
+            proposal = evaluated(self.model, replace(proposal, x=proposal.x + self.step_size * momentum))
             assert proposal.score is not None
             momentum = momentum + 0.5 * self.step_size * proposal.score
         change = known_log_prob(proposal) - known_log_prob(state) + 0.5 * (squared(start) - squared(momentum))

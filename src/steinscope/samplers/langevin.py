@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,10 +11,11 @@ from torch import Tensor
 
 from steinscope.densities import as_density
 from steinscope.samplers.acceptance import accept, check_log_prob, evaluated, known_log_prob, squared
-from steinscope.samplers.chains import Info, State
+from steinscope.samplers.chains import Info, State, state_at
 from steinscope.shapes import Points
 from steinscope.support.checks import check_number
 from steinscope.support.randomness import normal_rows
+from steinscope.unconstrained import unconstrained_model
 
 __all__ = ["MALA", "SGLD", "TemperedSGLD"]
 
@@ -30,11 +31,14 @@ class TemperedSGLD:
         model: An object with `score(x)` or `log_prob(x)`.
         epsilon: The step size ε.
         sigma: The standard deviation σ of the noise.
+        support: Where the model's density is positive, as in `gof_test`; by default what the model says. The chains
+            then move in unconstrained coordinates, in which steps are measured, and never leave the support.
     """
 
     model: Any
     epsilon: float = 1.0
     sigma: float = 0.01
+    support: Any = None
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, over=0)
@@ -42,14 +46,14 @@ class TemperedSGLD:
 
     def begin(self, x: Points) -> State:
         """The state of chains at x."""
-        return State(x)
+        return state_at(x, self.model, self.support)
 
     def __call__(self, state: State, generator: torch.Generator) -> tuple[State, Info]:
         """The next state."""
         x = state.x
         with torch.no_grad():
-            score = as_density(self.model).score(x).detach()
-        return State(x + self.epsilon * score + self.sigma * normal_rows(x, generator)), Info()
+            score = as_density(unconstrained_model(self.model, state.coordinates)).score(x).detach()
+        return replace(state, x=x + self.epsilon * score + self.sigma * normal_rows(x, generator)), Info()
 
 
 @dataclass(frozen=True)
@@ -61,17 +65,20 @@ class SGLD:
     Arguments:
         model: An object with `score(x)` or `log_prob(x)`.
         epsilon: The step size ε.
+        support: Where the model's density is positive, as in `gof_test`; by default what the model says. The chains
+            then move in unconstrained coordinates, in which steps are measured, and never leave the support.
     """
 
     model: Any
     epsilon: float = 0.01
+    support: Any = None
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, over=0)
 
     def begin(self, x: Points) -> State:
         """The state of chains at x."""
-        return State(x)
+        return state_at(x, self.model, self.support)
 
     def __call__(self, state: State, generator: torch.Generator) -> tuple[State, Info]:
         """The next state."""
@@ -85,10 +92,13 @@ class MALA:
     Arguments:
         model: An object with `log_prob(x)`, differentiable or beside `score(x)`.
         epsilon: The step size ε of the proposal, that of `SGLD`. Acceptance near 0.57 is a good choice.
+        support: Where the model's density is positive, as in `gof_test`; by default what the model says. The chains
+            then move in unconstrained coordinates, in which steps are measured, and never leave the support.
     """
 
     model: Any
     epsilon: float = 0.1
+    support: Any = None
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, over=0)
@@ -96,12 +106,12 @@ class MALA:
 
     def begin(self, x: Points) -> State:
         """The state of chains at x."""
-        return evaluated(self.model, x)
+        return evaluated(self.model, state_at(x, self.model, self.support))
 
     def __call__(self, state: State, generator: torch.Generator) -> tuple[State, Info]:
         """The next state."""
         noise = normal_rows(state.x, generator)
-        proposal = evaluated(self.model, self._drift(state) + math.sqrt(self.epsilon) * noise)
+        proposal = evaluated(self.model, replace(state, x=self._drift(state) + math.sqrt(self.epsilon) * noise))
         backward = squared(state.x - self._drift(proposal)) / (2 * self.epsilon)
         change = known_log_prob(proposal) - known_log_prob(state) + 0.5 * squared(noise) - backward
         return accept(state, proposal, change, generator)

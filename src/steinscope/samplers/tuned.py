@@ -14,6 +14,7 @@ from steinscope.samplers.hmc import HMC
 from steinscope.samplers.langevin import MALA
 from steinscope.support.checks import check_choice, check_count, check_number
 from steinscope.support.randomness import make_generator
+from steinscope.supports import find_region
 
 __all__ = ["draw_samples", "tune_step_size"]
 
@@ -51,6 +52,8 @@ def draw_samples(
     noise = torch.randn(n, model.dim, generator=generator, dtype=model.mean.dtype, device=model.mean.device)
     with torch.no_grad():
         x = (model.mean + model.log_std.exp() * noise).view(n, *model.shape)
+        region = find_region(None, model, model.shape)
+        x = x if region is None else region.mirrored(x)
     state = State(x)
     if step_size is None:
         step_size, state = tune_step_size(model, x, sampler, seed=seed)

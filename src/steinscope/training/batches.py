@@ -6,6 +6,7 @@ know only how many batches it has used.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,11 +17,13 @@ from torch.utils.data import Dataset, TensorDataset
 
 from steinscope.errors import InputError
 from steinscope.points import Rows, check_rows, read_rows, row_blocks, rows_dtype
+from steinscope.scoring import unconstrained_rows
 from steinscope.support.description import digest_tensors
 from steinscope.support.randomness import derive_generator
 from steinscope.training.distributed import ONE_PROCESS, Processes
+from steinscope.unconstrained import Unconstrained
 
-__all__ = ["Batches", "make_batches"]
+__all__ = ["Batches", "in_coordinates", "make_batches"]
 
 # Streams of random numbers that must not meet.
 _ORDER, _FRESH, _LOOK = 101, 102, 103
@@ -64,6 +67,33 @@ def make_batches(
     if callable(x) and not isinstance(x, Tensor | np.ndarray):
         return _FreshBatches(x, batch_size, seed, dtype, torch.device(device or "cpu"), shared)
     return _ArrayBatches(check_rows(x, "x", dtype=dtype, device=device), batch_size, seed, dtype, device, shared)
+
+
+def in_coordinates(batches: Batches, coordinates: Unconstrained) -> Batches:
+    """The same batches in unconstrained coordinates. Points of an array are looked at at once, others as they come."""
+    if not isinstance(batches, _ArrayBatches):
+        return _UnconstrainedBatches(batches, coordinates)
+    moved = copy.copy(batches)
+    moved.rows = unconstrained_rows(batches.rows, coordinates, dtype=batches.dtype, device=batches.device)
+    return moved
+
+
+class _UnconstrainedBatches:
+    def __init__(self, batches: Batches, coordinates: Unconstrained) -> None:
+        self.batches, self.coordinates = batches, coordinates
+
+    def look(self, n: int) -> Tensor:
+        return self._moved(self.batches.look(n))
+
+    def batch(self, number: int) -> Tensor:
+        return self._moved(self.batches.batch(number))
+
+    def identity(self) -> dict[str, str | None]:
+        return self.batches.identity()
+
+    def _moved(self, x: Tensor) -> Tensor:
+        self.coordinates.region.check(x, "x (a batch)")
+        return self.coordinates.points(x)
 
 
 class _Passes:

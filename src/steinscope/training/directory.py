@@ -25,7 +25,7 @@ from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
 from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.points import Rows, check_rows, read_rows
-from steinscope.settings import RunSettings, TrainSettings
+from steinscope.settings import RunSettings, TrainSettings, read_support
 from steinscope.support.files import read_sealed, sealed_json, write_file
 from steinscope.training.checkpoint import load_checkpoint, newest_step
 from steinscope.training.driver import train
@@ -218,7 +218,11 @@ def _build(settings: RunSettings, shape: tuple[int, ...], look: torch.Tensor | N
         if len(shape) != 1:
             raise InputError("model", f"gaussian takes points that are vectors, got points of shape {shape}")
         return Gaussian(mean, std=std)
-    return EBM.perceptron(shape, settings.width, settings.depth, mean=mean, std=std, seed=settings.seed)
+    model = EBM.perceptron(shape, settings.width, settings.depth, mean=mean, std=std, seed=settings.seed)
+    if settings.support is not None:
+        # Whoever uses the model of the run reads it there.
+        setattr(model, "support", read_support(settings.support))  # noqa: B010
+    return model
 
 
 def _read_record(path: Path, name: str) -> dict[str, Any] | None:

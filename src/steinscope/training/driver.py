@@ -17,11 +17,13 @@ from steinscope.settings import TrainSettings
 from steinscope.support.checks import check_count
 from steinscope.support.files import check_directory
 from steinscope.support.progress import progress_bar
-from steinscope.training.batches import make_batches
+from steinscope.supports import find_region
+from steinscope.training.batches import in_coordinates, make_batches
 from steinscope.training.checkpoint import load_checkpoint, newest_step, save_checkpoint
 from steinscope.training.distributed import processes
 from steinscope.training.loop import Loop, TrainState
 from steinscope.training.results import TrainHistory, TrainResult
+from steinscope.unconstrained import Unconstrained
 
 __all__ = ["train"]
 
@@ -32,6 +34,7 @@ def train(
     model: nn.Module,
     x: Any,
     *,
+    support: Any = None,
     objective: str | TrainingObjective = "lsd",
     steps: int,
     batch_size: int = 128,
@@ -62,6 +65,8 @@ def train(
     Arguments:
         model: A module with `log_prob(x)` or `score(x)`. It is trained in place.
         x: The points: an array, a memmap, a torch Dataset, or a function (n, generator) → n fresh points.
+        support: Where the model's density is positive, as in `gof_test`; by default what the model says. Objective and
+            `noise` are then those of unconstrained coordinates; the model stays one of x.
         objective: A name in `steinscope.registries.OBJECTIVES`, such as `"score-matching"`, or an objective of
             `steinscope.objectives` with settings of your own.
         steps: Steps of the model in all, those before a resumed checkpoint included.
@@ -119,10 +124,15 @@ def train(
     dtype, device = dtype or parameters[0].dtype, device or parameters[0].device
     with processes() as shared:
         batches = make_batches(x, batch_size, seed, dtype=dtype, device=device, shared=shared)
-        name, objective = _find_objective(objective)
         # The points are identified only where a later run could take others for them.
         data = None if directory is None else batches.identity()
-        loop = Loop(model, parameters, objective, batches, name, settings, shared, data)
+        coordinates = None
+        if support is not None or getattr(model, "support", None) is not None:
+            region = find_region(support, model, batches.look(1).shape[1:])
+            coordinates = None if region is None else Unconstrained(region)
+        batches = batches if coordinates is None else in_coordinates(batches, coordinates)
+        name, objective = _find_objective(objective)
+        loop = Loop(model, parameters, objective, batches, name, settings, shared, data, coordinates)
         if directory is not None:
             start = _read_checkpoint(directory, resume, data) or start
         if start is not None:

@@ -18,6 +18,7 @@ from steinscope.support.randomness import derive_generator, normal_rows
 from steinscope.training.batches import Batches
 from steinscope.training.checkpoint import newest_step
 from steinscope.training.distributed import Processes
+from steinscope.unconstrained import Unconstrained, unconstrained_model
 
 __all__ = ["Loop", "TrainState"]
 
@@ -66,15 +67,20 @@ class Loop:
         settings: TrainSettings,
         shared: Processes,
         data: dict[str, str | None] | None = None,
+        coordinates: Unconstrained | None = None,
     ) -> None:
         if shared.count > 1 and objective.unshareable:
             raise InputError("objective", objective.unshareable)
         self.model, self.parameters, self.objective, self.objective_name = model, parameters, objective, objective_name
         self.batches, self.settings, self.shared, self.data = batches, settings, shared, data
+        # Objectives see the model in the coordinates of the batches. What is saved and returned is the model itself.
+        self.coordinates, self.seen_model = coordinates, unconstrained_model(model, coordinates)
         self.device = parameters[0].device
         shared.copy_from_first(parameters)
         self.objective_settings = {f"objective.{name}": value for name, value in objective.settings().items()}
-        objective.begin(model, batches.look(_LOOK_ROWS), derive_generator(settings.seed, _BEGIN, device=self.device))
+        objective.begin(
+            self.seen_model, batches.look(_LOOK_ROWS), derive_generator(settings.seed, _BEGIN, device=self.device)
+        )
         auxiliary = objective.auxiliary
         self.auxiliary_parameters: list[Tensor] = (
             [] if auxiliary is None else [parameter for parameter in auxiliary.parameters() if parameter.requires_grad]
@@ -110,11 +116,11 @@ class Loop:
         for number in range(count):
             assert isinstance(self.objective, AuxiliaryObjective)
             draw = (self.step - 1) * (count + 1) + number
-            loss = self.objective.auxiliary_loss(self.model, self._batch(draw), self._generator(_AUXILIARY, draw))
+            loss = self.objective.auxiliary_loss(self.seen_model, self._batch(draw), self._generator(_AUXILIARY, draw))
             self._descend(loss, self.auxiliary_parameters, self.optimisers[1:])
             self._add(2, loss.detach() / count)
         draw = (self.step - 1) * (count + 1) + count
-        loss = self.objective.model_loss(self.model, self._batch(draw), self._generator(_MODEL, draw))
+        loss = self.objective.model_loss(self.seen_model, self._batch(draw), self._generator(_MODEL, draw))
         together = self.auxiliary_parameters if count == 0 else []
         optimisers = self.optimisers if count == 0 else self.optimisers[:1]
         gradients = self._descend(loss, self.parameters + together, optimisers)
@@ -207,7 +213,9 @@ class Loop:
         )
 
     def _fixed(self) -> dict[str, Any]:
-        return {"objective": self.objective_name, **self.objective_settings, **self.settings.fixed()}
+        support = None if self.coordinates is None else str(self.coordinates)
+        fixed = {"objective": self.objective_name, "support": support}
+        return {**fixed, **self.objective_settings, **self.settings.fixed()}
 
     def restore(self, state: TrainState) -> None:
         """Resume from a state, after looking whether it belongs to this model and these settings."""
