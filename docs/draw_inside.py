@@ -53,7 +53,7 @@ def draw():
         room(515, 110, 365, "plots", "figures"),
         layer(276, "to answer"),
         room(130, 226, 150, "kernels", "KSD, MMD, …", "p-value", height=90),
-        room(300, 226, 180, "portfolio\ngof", "Does it fit?", "z and p-value", height=90),
+        room(300, 226, 180, "modes, portfolio\ngof", "Does it fit?", "z and p-value", height=90),
         room(500, 226, 180, "estimation\ncomparison", "How far is it off?", "mean ± s.e.", height=90),
         room(700, 226, 180, "objectives\ntraining", "Can it be trained?", "gradient in θ", height=90),
         layer(436, "to look"),

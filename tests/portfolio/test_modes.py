@@ -3,7 +3,7 @@ import re
 import pytest
 import torch
 
-from steinscope import InputError, from_score, gof_test
+from steinscope import InputError, discrepancy, from_score, gof_test
 from steinscope.portfolio import ModeLearner
 from steinscope.report import report_test
 
@@ -63,6 +63,14 @@ def test_it_is_no_field_and_says_so():
     with pytest.raises(InputError, match="explain: modes is no vector field"):
         alone.explain()
     assert "How the mass is divided" in report_test(alone)
+
+
+def test_it_is_for_tests_alone():
+    with pytest.raises(InputError, match="critics: 'modes' is no vector field, so it is for tests alone"):
+        discrepancy(sample(EVEN, 200), MODEL, critics="modes")
+    assert "modes" not in [
+        critic.name for critic in discrepancy(sample(EVEN, 200), MODEL, critics="closed form").critics
+    ]
 
 
 def learner(model=MODEL):

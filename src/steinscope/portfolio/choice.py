@@ -67,6 +67,8 @@ def choose_critics(critics: Critics, model: Any, n: int, purpose: Purpose) -> li
         entry = CRITICS[critic]
         if not entry.suits(model):
             raise InputError("critics", f"{critic!r} needs a model with {entry.needs}(x), and this one has none")
+        if purpose != "test" and not issubclass(entry.load(), Learner):
+            raise InputError("critics", f"{critic!r} is no vector field, so it is for tests alone")
     return chosen
 
 
