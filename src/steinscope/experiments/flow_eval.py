@@ -79,7 +79,7 @@ def _run(trial: Trial, out: Path) -> Trial:
         "lsd": estimate.value,
         "lsd_stderr": estimate.stderr,
         "fisher_bound": estimate.fisher_bound,
-        "critics": {critic.name: critic.share for critic in estimate.critics},
+        **{f"share_{critic.name}": critic.share for critic in estimate.critics},
         "score_matching": sliced.value,
         "score_matching_stderr": sliced.stderr,
     }
