@@ -25,6 +25,7 @@ from torch.distributions import (
     SigmoidTransform,
     TransformedDistribution,
     Uniform,
+    VonMises,
     constraints,
 )
 
@@ -53,6 +54,7 @@ DECLARED = {
     "Uniform": (Independent(Uniform(torch.tensor([0.0, -1.0]), torch.tensor([1.0, 3.0])), 1), [2], [0, -1], [1, 3]),
     "Beta": (Beta(0.7, 0.7), [1], [0], [1]),
     "Pareto": (Pareto(torch.tensor([2.0]), torch.tensor([3.0])), [1], [2], [INF]),
+    "VonMises": (VonMises(0.0, 1.0), [1], [-math.pi], [math.pi]),
     "LogNormal": (LogNormal(0.0, 1.0), [1], [0], [INF]),
     "a mixture": (mixture(Gamma(torch.tensor([1.0, 5.0]), torch.ones(2))), [1], [0], [INF]),
     "a mixture in 3 d": (mixture(Independent(Uniform(torch.zeros(2, 3), torch.ones(2, 3)), 1)), [3], [0] * 3, [1] * 3),

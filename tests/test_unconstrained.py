@@ -187,6 +187,16 @@ def test_a_test_is_that_of_the_unconstrained_points():
     assert "log x" in ranking.estimates["wrong"].notes[0]
 
 
+@pytest.mark.parametrize("name", ["exponential", "truncated normal", "dirichlet"])
+def test_everything_works_in_inference_mode(name):
+    model, draw = BOUNDED[name]
+    torch.manual_seed(0)
+    x = draw(200)
+    expected = gof_test(x, model, critics="closed form").pvalue
+    with torch.inference_mode():
+        assert gof_test(x.clone(), model, critics="closed form").pvalue == expected
+
+
 def test_a_critic_is_fitted_in_unconstrained_coordinates():
     torch.manual_seed(0)
     x = LogNormal(torch.zeros(2), 1.0).sample((2000,))

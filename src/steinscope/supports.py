@@ -23,6 +23,7 @@ from torch.distributions import (
     MixtureSameFamily,
     Transform,
     TransformedDistribution,
+    VonMises,
     constraints,
 )
 
@@ -121,6 +122,8 @@ class Region:
         return kinds[0] if len(kinds) == 1 else " × ".join(kinds[:3]) + (" × …" if len(kinds) > 3 else "")
 
 
+# Autograd refuses bounds and indices that were made in inference mode.
+@torch.inference_mode(False)
 def find_region(support: Any, model: Any, shape: Sequence[int]) -> Region | None:
     """The region of a model, or None where it is everything or nothing is known.
 
@@ -224,6 +227,9 @@ def _declared(model: Any) -> constraints.Constraint | None:
         for transform in model.transforms:
             constraint = _image(transform, constraint)
         return constraint
+    if isinstance(model, VonMises):
+        # A density on the circle, which is cut where its points are.
+        return constraints.interval(-math.pi, math.pi)
     try:
         support = getattr(model, "support", None)
     except NotImplementedError:

@@ -58,6 +58,7 @@ class Unconstrained:
         'log x'
     """
 
+    @torch.inference_mode(False)
     def __init__(self, region: Region) -> None:
         self.region = region
         groups = _groups(region)
