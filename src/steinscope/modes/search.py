@@ -12,7 +12,7 @@ from steinscope.modes.surface import Surface
 
 __all__ = ["Modes", "find_modes", "starts_around"]
 
-_MOST_MODES = 24
+_MOST_MODES = 20
 _CLIMBING_STEPS = 40
 _FLAT_ENOUGH = 0.05
 _VALLEY = 1.0
