@@ -25,8 +25,9 @@ from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
 from steinscope.support.checks import check_count, check_level
 from steinscope.support.normal import normal_quantile
+from steinscope.unconstrained import Unconstrained
 
-__all__ = ["Explanation", "Recipe", "Tally", "WorstPoint", "explain_held_out"]
+__all__ = ["Explanation", "Recipe", "Tally", "WorstPoint", "contributions", "explain_held_out"]
 
 _CONTRIBUTION_ROWS = 1024
 _SAMPLE_ROWS = 500
@@ -144,6 +145,24 @@ class Explanation:
         return "\n".join(lines)
 
 
+def contributions(
+    x: Float[Tensor, "n d"],
+    score: Float[Tensor, "n d"],
+    critic: Field,
+    coordinates: Unconstrained | None = None,
+    penalty: Penalty | None = None,
+) -> np.ndarray:
+    """s_i f_i + ∂_i f_i for each coordinate of each point as the user knows it, less the penalty."""
+    parts = []
+    with torch.no_grad():
+        for rows, scores in zip(x.split(_CONTRIBUTION_ROWS), score.split(_CONTRIBUTION_ROWS), strict=True):
+            f, slopes = critic(rows)
+            terms = torch.addcmul(slopes, scores, f).double()
+            terms = terms if penalty is None else terms - penalty(f)
+            parts.append((terms if coordinates is None else coordinates.by_coordinate(terms)).cpu().numpy())
+    return np.concatenate(parts)
+
+
 class Tally:
     """Adds up contributions batch by batch. It keeps sums over points, one number for each point, and the worst points.
 
@@ -185,16 +204,17 @@ class Tally:
             penalty: What to take off, for each coordinate of each point.
         """
         shown = x if shown is None else shown
-        for start in range(0, len(x), _CONTRIBUTION_ROWS):
-            rows = slice(start, start + _CONTRIBUTION_ROWS)
-            with torch.no_grad():
-                f, slopes = critic(x[rows])
-                terms = torch.addcmul(slopes, score[rows], f).double()
-                terms = terms if penalty is None else terms - penalty(f)
-                terms = terms if self.coordinates is None else self.coordinates.by_coordinate(terms)
-            self._add(index[rows].cpu().numpy(), shown[rows].detach().cpu().numpy(), weight * terms.cpu().numpy())
+        terms = weight * contributions(x, score, critic, self.coordinates, penalty)
+        self.add_terms(index.cpu().numpy(), shown.detach().cpu().numpy(), terms)
 
-    def _add(self, index: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
+    def add_terms(self, index: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
+        """Add what each coordinate of each point contributes.
+
+        Arguments:
+            index: Which rows they are.
+            x: The points as the user knows them.
+            terms: What the coordinates contribute, of the shape of x.
+        """
         values = terms.sum(1)
         self.sums += terms.sum(0)
         self.squares += np.square(terms).sum(0)

@@ -94,6 +94,11 @@ class Metric:
         flat = flattened(x).double()
         return cls(_mean(flat), torch.ones_like(flat[0]))
 
+    def is_close_to(self, other: Metric) -> bool:
+        """Whether both scale each coordinate alike, and have the same centre on that scale."""
+        moved = (self.centre - other.centre) / self.scale
+        return bool((moved.abs() < 1e-3).all()) and torch.allclose(self.scale, other.scale, rtol=1e-3, atol=0.0)
+
     def points(self, x: Points) -> FlatPoints:
         """Points in the new coordinates, in the type of x. They are centred before anything is rounded."""
         return self.wide_points(x).to(x.dtype)

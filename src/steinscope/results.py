@@ -22,6 +22,7 @@ __all__ = [
     "CriticResult",
     "Finding",
     "ModeFinding",
+    "PairResult",
     "TestResult",
     "check_finite",
     "one_for_each_subject",
@@ -111,12 +112,15 @@ class CriticResult:
 
     Arguments:
         name: The critic.
-        z: Its combined z-score, standard normal where the model is right.
-        pvalue: The p-value that it would have on its own.
+        z: Its combined z-score, the mean over the orders of the points; in each it is standard normal where the model
+            is right.
+        pvalue: The p-value that it would have on its own, merged over the orders.
         block_n: The number of points of each tested block.
-        block_z: The z-score of each block.
-        block_weight: The weight of each block; their squares add up to 1. A weight depends on earlier blocks alone, up
-            to the common factor that makes the sum 1.
+        block_z: The z-score of each block: the first of each order, the second, and so on, and the mean over the
+            orders.
+        block_weight: The weight of each block, the mean over the orders; in each their squares add up to 1. A weight
+            depends on earlier blocks alone, up to the common factor that makes the sum 1.
+        order_z: The combined z-score in each order.
     """
 
     name: str
@@ -125,6 +129,22 @@ class CriticResult:
     block_n: np.ndarray = field(repr=False)
     block_z: np.ndarray = field(repr=False)
     block_weight: np.ndarray = field(repr=False)
+    order_z: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """What a critic found in all pairs of points at once.
+
+    Arguments:
+        name: The critic.
+        statistic: The U-statistic in units of its standard deviation where the model is right.
+        pvalue: Its p-value, by the wild bootstrap.
+    """
+
+    name: str
+    statistic: float
+    pvalue: float
 
 
 @dataclass(frozen=True)
@@ -141,6 +161,7 @@ class TestResult:
         n: How many points there were.
         dim: How many coordinates they have.
         critics: Critic by critic, for learned tests.
+        pairs: The tests over all pairs of points that joined them.
         findings: What critics found that can say so in words, strongest first.
         notes: What a reader should know about this result.
         modes: How points and model divide their mass between the modes, where the model has several.
@@ -159,6 +180,7 @@ class TestResult:
     findings: tuple[Finding | ModeFinding, ...] = ()
     notes: tuple[str, ...] = ()
     modes: ModeWeights | None = None
+    pairs: tuple[PairResult, ...] = ()
     recipe: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -189,7 +211,7 @@ class TestResult:
         result["modes"] = self.modes.to_dict() if self.modes is not None else None
         del result["recipe"]
         for critic in result["critics"]:
-            for name in ("block_n", "block_z", "block_weight"):
+            for name in ("block_n", "block_z", "block_weight", "order_z"):
                 critic[name] = critic[name].tolist()
         return result
 
@@ -204,7 +226,9 @@ class TestResult:
         """
         names = [result.name for result in self.critics]
         if self.recipe is None:
-            raise InputError("explain", f"{self.method} has no critic that could be explained; gof_test has")
+            raise InputError(
+                "explain", f"{self.method} has no critic that could be explained; gof_test has one from 100 points on"
+            )
         if critic is None:
             critic = self.strongest_field
             if critic is None:
@@ -229,6 +253,8 @@ class TestResult:
         ]
         if self.critics:
             lines.append("critics: " + ", ".join(f"{critic.name} z = {critic.z:.2f}" for critic in self.critics))
+        if self.pairs:
+            lines.append("all pairs: " + ", ".join(f"{pair.name} p = {pair.pvalue:.3g}" for pair in self.pairs))
         if self.rejected and self.strongest is not None:
             others = [
                 name for name in dict.fromkeys(item.critic for item in self.findings) if name != self.strongest.name

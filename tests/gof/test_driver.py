@@ -1,4 +1,5 @@
 import json
+import math
 
 import numpy as np
 import pytest
@@ -18,12 +19,26 @@ def test_a_network_joins_when_there_are_enough_points():
     assert names == {499: list(CHEAP), 500: [*CHEAP, "mlp"]}
 
 
-def test_repeats_merge_by_twice_the_mean():
-    x = normal(200, 3)
-    single = [gof_test(x, 0.2 - x, critics=CHEAP, seed=seed).pvalue for seed in (5, 6, 7)]
-    merged = gof_test(x, 0.2 - x, critics=CHEAP, seed=5, repeats=3)
-    assert merged.pvalue == pytest.approx(min(1.0, 2 * np.mean(single)))
-    assert "3 random orders" in str(merged)
+def test_orders_are_merged_by_the_cauchy_combination():
+    """Without tests over all pairs, which the critics `mean` and `additive` do not have."""
+    x, critics = normal(200, 3), ("mean", "additive")
+    single = [gof_test(x, 0.2 - x, critics=critics, seed=seed, repeats=1) for seed in (5, 6, 7)]
+    merged = gof_test(x, 0.2 - x, critics=critics, seed=5, repeats=3)
+    pvalues = np.array([result.pvalue for result in single])
+    expected = 0.5 - math.atan(np.tan((0.5 - pvalues) * math.pi).mean()) / math.pi
+    assert merged.pvalue == pytest.approx(expected)
+    for i, critic in enumerate(merged.critics):
+        assert critic.order_z.tolist() == pytest.approx([result.critics[i].z for result in single])
+        assert critic.z == pytest.approx(critic.order_z.mean())
+        np.testing.assert_allclose(critic.block_z, np.mean([result.critics[i].block_z for result in single], 0))
+    assert f"had p-values from {pvalues.min():.2g} to {pvalues.max():.2g} in 3 random orders" in str(merged)
+
+
+def test_trained_critics_go_through_one_order():
+    x = normal(500, 2)
+    result = gof_test(x, -x, repeats=2)
+    assert [len(critic.order_z) for critic in result.critics] == [2] * len(CHEAP) + [1]
+    assert [len(gof_test(x, -x, critics="mlp", repeats=r).critics[0].order_z) for r in (None, 2)] == [1, 2]
 
 
 def test_memmaps_images_and_seeds(tmp_path):
@@ -51,11 +66,11 @@ def test_points_of_numpy_and_a_model_in_single_precision():
 
 
 def test_the_result_prints_saves_and_draws(tmp_path):
-    x = normal()
+    x = normal(seed=2)
     result = gof_test(x, -x)
     text = str(result)
     assert "500 points, 5 coordinates" in text and "no misfit was found at level 0.05" in text
-    assert "depends on the random order" in text
+    assert "in 4 random orders of the points" in text and "all pairs: linear p = " in text
     assert json.loads(json.dumps(result.to_dict()))["rejected"] is False
     result.plot().savefig(tmp_path / "test.png")
     assert (tmp_path / "test.png").stat().st_size > 5000
@@ -64,7 +79,9 @@ def test_the_result_prints_saves_and_draws(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"n": 99}, "x: 99 rows are too few for a learned test.*needs 100; the KSD test takes fewer"),
+        ({"n": 19}, "x: 19 rows are too few for a test, which needs 20"),
+        ({"n": 99, "scheme": "split"}, "x: 99 rows are too few to be split, which needs 100"),
+        ({"n": 99, "critics": "additive"}, "critics: of 99 points, which are few, only 'linear' and 'kernel' can test"),
         ({"alpha": 1.0}, "alpha: expected a number between 0 and 1, got 1.0"),
         ({"blocks": 1}, "blocks: expected a whole number from 2 to 20, got 1"),
         ({"blocks": 21}, "blocks: expected a whole number from 2 to 20"),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.experiments.rates import binomial_interval, run_methods, single_critics
+from steinscope.experiments.rates import FIRST_SEED, binomial_interval, run_methods, single_critics
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
 
@@ -115,7 +115,7 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     fixed = {key: settings[key] for key in ("n", "methods")}
     return [
         {"family": family, "dim": dim, "strength": strength, "seed": seed, **fixed}
-        for seed in range(settings["repetitions"])
+        for seed in range(FIRST_SEED, FIRST_SEED + settings["repetitions"])
         for family, (_, cells) in ALTERNATIVES.items()
         for dim, strength in cells
     ]

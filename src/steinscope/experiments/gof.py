@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from steinscope.experiments.rates import binomial_interval, run_methods
+from steinscope.experiments.rates import FIRST_SEED, binomial_interval, run_methods
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.kernels import mmd_test
 from steinscope.models.rbm import MOST_ENUMERATED, RBM
@@ -28,7 +28,7 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     fixed = {key: settings[key] for key in ("n", "sigmas", "gibbs_steps", "methods")}
     return [
         {"dim": dim, "hidden": hidden, "seed": seed, **fixed}
-        for seed in range(settings["repetitions"])
+        for seed in range(FIRST_SEED, FIRST_SEED + settings["repetitions"])
         for dim, hidden in settings["shapes"]
     ]
 

@@ -27,6 +27,7 @@ EXPERIMENTS = {
     "gaussian": "The critic recovers the optimum in 100 dimensions",
     "gof": "Rejection rates of all tests on perturbed RBMs",
     "null": "Normality of the statistic where the model is right",
+    "level": "How often the test rejects where the model is right",
     "alternatives": "Power over families where no single critic wins",
     "estimates": "How much of a known discrepancy is found",
     "modes": "Weights of separated modes, beside perturbed KSD",

@@ -14,10 +14,11 @@ from torch import Tensor
 from steinscope.support.normal import normal_quantile, upper_tail
 from steinscope.support.randomness import make_generator
 
-__all__ = ["ORDER_NOTE", "Combined", "combine", "combined_pvalue", "soft_maximum"]
+__all__ = ["ORDER_NOTE", "Combined", "cauchy_pvalue", "combine", "combined_pvalue", "soft_maximum"]
 
 _NORMAL_DRAWS = 2**15
 _LEAST_FROM_DRAWS = 1e-3
+_LARGEST_PVALUE = 0.99
 ORDER_NOTE = "the p-value depends on the random order of the points, which seed fixes"
 
 
@@ -27,6 +28,7 @@ class Combined:
 
     z: np.ndarray
     correlation: np.ndarray
+    norm: np.ndarray
     block_z: np.ndarray
     block_weight: np.ndarray
 
@@ -42,7 +44,8 @@ def combine(values: np.ndarray, parts: Sequence[Tensor]) -> Combined:
     block_z = np.add.reduceat(values, starts, axis=1) / block_norm
     products = values @ values.T
     norm = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
-    return Combined(values.sum(1) / norm, products / np.outer(norm, norm), block_z, block_norm / norm[:, None])
+    correlation = products / np.outer(norm, norm)
+    return Combined(values.sum(1) / norm, correlation, norm, block_z, block_norm / norm[:, None])
 
 
 def soft_maximum(z: np.ndarray) -> float:
@@ -69,6 +72,23 @@ def combined_pvalue(z: np.ndarray, correlation: np.ndarray) -> float:
     sums = (2 * _standard_normals(count) @ root.T).exp_().sum(1)
     exceeded = int((sums >= math.exp(2 * min(statistic, farthest))).sum())
     return min(bound, (1 + exceeded) / (1 + _NORMAL_DRAWS))
+
+
+def cauchy_pvalue(pvalues: Sequence[float], weights: Sequence[float]) -> float:
+    """One p-value from several that depend on each other: the Cauchy combination (Liu and Xie 2020).
+
+    Each p-value becomes a standard Cauchy variable, tan(π(½ - p)), and their weighted mean has tails that hardly depend
+    on how they are related. A p-value near 1 must not outweigh all others, so that none counts as more than 0.99.
+
+    Example:
+        >>> round(cauchy_pvalue([0.02, 0.02], [1, 1]), 6), round(cauchy_pvalue([0.001, 0.9], [1, 1]), 4)
+        (0.02, 0.002)
+    """
+    p, w = np.minimum(np.asarray(pvalues, float), _LARGEST_PVALUE), np.asarray(weights, float)
+    # 1 / tan(π p), which is exact for small p, where tan(π(½ - p)) is not.
+    with np.errstate(divide="ignore"):
+        mean = float((w / np.tan(np.pi * p)).sum() / w.sum())
+    return math.atan2(1.0, mean) / math.pi
 
 
 @lru_cache(maxsize=8)

@@ -1,33 +1,108 @@
-"""The prequential test: each block is tested by critics that have seen only the blocks before it."""
+"""The prequential test: each block is tested by critics that have seen only the blocks before it.
+
+Critics in closed form go through several random orders of the points, those that are trained through the first of them.
+Tests over all pairs of points join them where points are few. The Cauchy combination makes one p-value of all.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.explanation import Explanation, Recipe, Tally
-from steinscope.gof.combination import ORDER_NOTE, combine, combined_pvalue, soft_maximum
+from steinscope.explanation import Explanation, Recipe
+from steinscope.gof.combination import ORDER_NOTE, Combined, cauchy_pvalue, combine, combined_pvalue, soft_maximum
+from steinscope.gof.orders import Order, Passage, explain_orders
+from steinscope.gof.pairs import MOST_POINTS, PAIR_CRITICS, pair_tests
 from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
-from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_form, make_learner, may_be_absent
-from steinscope.portfolio.learner import Context, Learner, ValueLearner
-from steinscope.results import CriticResult, TestResult, check_finite
+from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_form, may_be_absent
+from steinscope.portfolio.learner import Learner, ValueLearner
+from steinscope.results import CriticResult, PairResult, TestResult, check_finite
 from steinscope.support.normal import upper_tail
-from steinscope.support.randomness import make_generator
 
-__all__ = ["prequential_test", "run_blocks"]
+__all__ = ["prequential_test"]
 
-_BATCH_ROWS = 8192
-_SCALE_ROWS = 1024
-_SCALE_POINTS = 8192
 _BEYOND_DOUBT = 1e-6
+# All orders together have weight 1.
+_TRAINED_WEIGHT = 0.15
+_PAIR_WEIGHTS = {"linear": 0.2, "kernel": 0.3}
 MODES_NOTE = "weights of separated modes were not looked at: that takes a model with log_prob"
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What some critics found in one order after the other.
+
+    Arguments:
+        critics: The critics that have something to test.
+        learners: Their learners in the first order. What these say in words comes from all points, and so hardly
+            depends on the order.
+        found: What they found in each order.
+        metrics: The coordinates of each order.
+    """
+
+    critics: list[CriticChoice]
+    learners: list[ValueLearner]
+    found: list[Combined]
+    metrics: list[Metric]
+
+    @classmethod
+    def through(cls, orders: Iterable[Order], critics: list[CriticChoice]) -> _Runs:
+        """Send the critics through the orders."""
+        first: list[ValueLearner] = []
+        present: list[int] = []
+        found: list[Combined] = []
+        metrics: list[Metric] = []
+        for order in orders:
+            learners = order.learners(critics)
+            values = order.values(learners)
+            check_finite("Learned Stein test", "sum of Stein values", float(values.sum()))
+            if not first:
+                first, present = learners, [i for i, learner in enumerate(learners) if learner.is_present]
+                if not present:
+                    break
+            found.append(combine(values[present], order.parts))
+            metrics.append(order.context.metric)
+        return cls([critics[i] for i in present], [first[i] for i in present], found, metrics)
+
+    @property
+    def pvalues(self) -> list[float]:
+        """The p-value of each order."""
+        return [combined_pvalue(one.z, one.correlation) for one in self.found]
+
+    def passages(self, draws: Sequence[Callable[[], Order]], column: int) -> list[Passage]:
+        """The ways of one critic through the orders, of which `draws` makes the first ones again."""
+        norms = [float(one.norm[column]) for one in self.found]
+        return [Passage(*way) for way in zip(draws, self.metrics, norms, strict=False)]
+
+    def results(self, sizes: np.ndarray) -> list[CriticResult]:
+        """Critic by critic, over the orders."""
+        z = np.stack([one.z for one in self.found])
+        block_z, block_weight = (np.mean([getattr(one, key) for one in self.found], 0) for key in _BLOCK_KEYS)
+        return [
+            CriticResult(
+                learner.name,
+                float(z[:, i].mean()),
+                _merged(list(map(upper_tail, z[:, i]))),
+                sizes,
+                *blocks,
+                order_z=z[:, i],
+            )
+            for i, (learner, *blocks) in enumerate(zip(self.learners, block_z, block_weight, strict=True))
+        ]
+
+
+_BLOCK_KEYS = ("block_z", "block_weight")
+
+
+def _merged(pvalues: list[float]) -> float:
+    return pvalues[0] if len(pvalues) == 1 else cauchy_pvalue(pvalues, [1.0] * len(pvalues))
 
 
 def prequential_test(
@@ -35,154 +110,89 @@ def prequential_test(
     model: Any,
     critics: list[CriticChoice],
     blocks: int,
+    repeats: int,
     alpha: float,
     seed: int,
     starts: Tensor | None = None,
 ) -> TestResult:
-    """Test the points block by block, and combine what the critics found.
+    """Test the points block by block in several orders, and combine what the critics found.
 
     Arguments:
         points: The points and the model's scores.
         model: The model as the user gave it.
         critics: The critics, as `choose_critics` returns them.
         blocks: Into how many blocks the points are divided.
+        repeats: How many orders.
         alpha: The level.
-        seed: The order of the points and all that is random in the critics.
+        seed: The orders of the points and all that is random in the critics.
         starts: Points from which modes of the model are searched, too.
     """
-    order = torch.randperm(len(points), generator=make_generator(seed))
-    parts = order.tensor_split(blocks)
-    # Units of single coordinates must not matter. They are taken from the first block, which is not tested.
-    metric = Metric.by_scores(*points.take(parts[0][:_SCALE_POINTS]))
-    moved = points.in_metric(metric)
-    context = Context(model, metric, tuple(points.x.shape[1:]), points.dtype, seed, starts)
+    draws = [partial(Order.draw, points, model, blocks, seed + number, starts) for number in range(repeats)]
+    first = draws[0]()
+    orders = (first if number == 0 else draw() for number, draw in enumerate(draws))
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
-    cheap = [critic for critic in critics if is_closed_form(critic)]
-    dear = [critic for critic in critics if not is_closed_form(critic)]
-    learners = [make_learner(critic, context) for critic in cheap or dear]
-    values = run_blocks(moved, parts, learners)
-    notes = [ORDER_NOTE]
-    bound = None
-    if cheap and dear:
-        # A critic that may turn out to have nothing to test has no share in the bound.
-        count = sum(not may_be_absent(critic) for critic in critics)
-        bound = min(1.0, count * upper_tail(combine(values, parts).z.max()))
-        if bound < _BEYOND_DOUBT:
-            left = ", ".join(map(critic_name, dear))
+    closed = [critic for critic in critics if is_closed_form(critic)]
+    trained = [critic for critic in critics if not is_closed_form(critic)]
+    pairs = _pairs_of(points, closed, seed) if repeats > 1 else ()
+    runs = [_Runs.through(orders, closed or trained)]
+    if not runs[0].critics:
+        raise InputError("critics", "the model has one mode as far as can be seen, so 'modes' has nothing to test")
+    pvalues = runs[0].pvalues
+    members = [(p, 1 / repeats) for p in pvalues] + [(pair.pvalue, _PAIR_WEIGHTS[pair.name]) for pair in pairs]
+    notes = [_order_note(pvalues, "the critics in closed form" if closed else "the critics")]
+    if closed and trained:
+        # With p-values of 1 for those that did not run this is at least what it would be with theirs. A critic that may
+        # turn out to have nothing to test has no share in it.
+        without = [*members, (1.0, _TRAINED_WEIGHT * sum(not may_be_absent(critic) for critic in trained))]
+        if _joined(without) < _BEYOND_DOUBT:
+            left = ", ".join(map(critic_name, trained))
             notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
+            members = without
         else:
-            bound, others = None, [make_learner(critic, context) for critic in dear]
-            values = np.concatenate([values, run_blocks(moved, parts, others)])
-            learners += others
+            runs.append(_Runs.through([first], trained))
+            members += [(p, _TRAINED_WEIGHT * len(runs[1].critics)) for p in runs[1].pvalues]
     if not callable(getattr(model, "log_prob", None)):
         notes.append(MODES_NOTE)
-    present = [number for number, learner in enumerate(learners) if learner.is_present]
-    if not present:
-        raise InputError("critics", "the model has one mode as far as can be seen, so 'modes' has nothing to test")
-    learners, values = [learners[number] for number in present], values[present]
-    chosen = [[*cheap, *dear][number] for number in present]
-    found = combine(values, parts)
-    check_finite("Learned Stein test", "sum of Stein values", float(values.sum()))
-    pvalue = combined_pvalue(found.z, found.correlation) if bound is None else bound
-    sizes = np.array([len(part) for part in parts[1:]])
-    results = tuple(
-        CriticResult(learner.name, float(z), upper_tail(z), sizes, block_z, block_weight)
-        for learner, z, block_z, block_weight in zip(learners, found.z, found.block_z, found.block_weight, strict=True)
-    )
+    learners = [learner for run in runs for learner in run.learners]
     findings = tuple(finding.named(points.names) for learner in learners for finding in learner.findings())
     modes = next((table for learner in learners if (table := learner.mode_weights(alpha)) is not None), None)
     if modes is not None:
         findings = (*modes.findings(), *findings)
+    results = [result for run in runs if run.critics for result in run.results(first.sizes)]
+    ways = [(critic, run.passages(draws, i)) for run in runs for i, critic in enumerate(run.critics)]
+
+    def explain(worst: int, position: int) -> Explanation:
+        critic, passages = ways[position]
+        return explain_orders(points, passages, critic, results[position].z, worst)
+
     return TestResult(
-        soft_maximum(found.z),
-        pvalue,
+        soft_maximum(np.array([result.z for result in results])),
+        _joined(members),
         alpha,
-        f"Learned Stein test, {blocks} prequential blocks",
+        f"Learned Stein test, {blocks} prequential blocks" + (f", {repeats} orders" if repeats > 1 else ""),
         len(points),
         points.dim,
-        results,
+        tuple(results),
         findings,
         tuple(notes),
         modes,
-        Recipe(
-            lambda worst, position: _explain(
-                points, moved, chosen[position], context, parts, results[position].z, worst
-            ),
-            tuple(learner.name for learner in learners if not isinstance(learner, Learner)),
-        ),
+        pairs,
+        Recipe(explain, tuple(learner.name for learner in learners if not isinstance(learner, Learner))),
     )
 
 
-def _explain(
-    points: ScoredPoints,
-    moved: ScoredPoints,
-    critic: CriticChoice,
-    context: Context,
-    parts: Sequence[Tensor],
-    expected_z: float,
-    worst: int,
-) -> Explanation:
-    """Go through the blocks again with one critic, and add up what coordinates and points contribute to its z-score.
-
-    What a coordinate contributes does not depend on its unit.
-    """
-    learner, tally, metric = make_learner(critic, context), Tally(points, worst), context.metric
-    assert isinstance(learner, Learner), "a critic without a field is not explained"
-
-    changed = InputError("explain", "x or the model has changed since the test; test again")
-
-    def watch(index: Tensor, z: Tensor, score: Tensor, factor: np.ndarray) -> None:
-        x = points.take(index)[0]
-        if not torch.allclose(metric.points(x), z, rtol=1e-3, atol=1e-3):
-            raise changed
-        tally.add(index, z, score, learner.field, float(factor[0]), shown=points.original(x))
-
-    z = float(combine(run_blocks(moved, parts, [learner], watch), parts).z[0])
-    if not math.isclose(z, expected_z, rel_tol=1e-3, abs_tol=1e-2):
-        raise changed
-    learner.refit()
-
-    def final(x: Tensor) -> tuple[Tensor, Tensor]:
-        f, slopes = learner.field(metric.points(x))
-        return metric.field_in_x(f), slopes
-
-    return tally.finish(learner.name, "z-score", lambda values: float(np.linalg.norm(values)), final)
+def _pairs_of(points: ScoredPoints, critics: list[CriticChoice], seed: int) -> tuple[PairResult, ...]:
+    names = [name for name in PAIR_CRITICS if name in critics]
+    return pair_tests(points, names, seed) if names and len(points) <= MOST_POINTS else ()
 
 
-def run_blocks(
-    points: ScoredPoints,
-    parts: Sequence[Tensor],
-    learners: Sequence[ValueLearner],
-    watch: Callable[[Tensor, Tensor, Tensor, np.ndarray], None] | None = None,
-) -> np.ndarray:
-    """Show the blocks to the learners, one after the other, and return the weighted Stein values, learner by point.
-
-    The first block has no values. Those of a block are weighted by √(points before it) over the scale that its critic
-    had on the block before. Both are known before the block is looked at, so the weighted values are martingale
-    differences where the model is right. `watch` is given the rows of each tested batch, the batch and its weights.
-    """
-    values: list[np.ndarray] = []
-    factor, before = np.zeros(len(learners)), 0
-    for number, part in enumerate(parts):
-        for start in range(0, len(part), _BATCH_ROWS):
-            x, score = (rows.reshape(len(rows), -1) for rows in points.take(part[start : start + _BATCH_ROWS]))
-            if number == 0 and start == 0:
-                for learner in learners:
-                    learner.begin(x, score)
-            if number > 0:
-                values.append(_stein_values(learners, x, score) * factor[:, None])
-                if watch is not None:
-                    watch(part[start : start + _BATCH_ROWS], x, score, factor)
-            for learner in learners:
-                learner.observe(x, score)
-        before += len(part)
-        if number < len(parts) - 1:
-            for learner in learners:
-                learner.refit()
-            scale = np.sqrt(np.square(_stein_values(learners, x[:_SCALE_ROWS], score[:_SCALE_ROWS])).mean(1))
-            factor = np.where(scale > 0, math.sqrt(before) / np.maximum(scale, 1e-300), 0.0)
-    return np.concatenate(values, axis=1)
+def _joined(members: Sequence[tuple[float, float]]) -> float:
+    pvalues, weights = zip(*members, strict=True)
+    return pvalues[0] if len(pvalues) == 1 else cauchy_pvalue(pvalues, weights)
 
 
-def _stein_values(learners: Sequence[ValueLearner], x: Tensor, score: Tensor) -> np.ndarray:
-    return torch.stack([learner.values(x, score) for learner in learners]).double().cpu().numpy()
+def _order_note(pvalues: list[float], who: str) -> str:
+    if len(pvalues) == 1:
+        return ORDER_NOTE
+    spread = f"from {min(pvalues):.2g} to {max(pvalues):.2g}"
+    return f"{who} had p-values {spread} in {len(pvalues)} random orders of the points"

@@ -48,7 +48,13 @@ def split_test(points: ScoredPoints, alpha: float, seed: int, progress: bool | N
     mean, std = mean_and_std(evaluate(fit.critic, test)[0])
     statistic = math.sqrt(n_test) * mean / std
     critic = CriticResult(
-        "mlp", statistic, upper_tail(statistic), np.array([n_test]), np.array([statistic]), np.ones(1)
+        "mlp",
+        statistic,
+        upper_tail(statistic),
+        np.array([n_test]),
+        np.array([statistic]),
+        np.ones(1),
+        np.array([statistic]),
     )
     return TestResult(
         statistic,

@@ -1,0 +1,105 @@
+r"""All pairs of points at once: U-statistics of the critics `linear` and `kernel`, with the wild bootstrap.
+
+The critic of a block is the average over earlier points x' of a field, and its Stein value at x the average of a Stein
+kernel $u(x', x)$. A U-statistic is the average of u over all pairs, which no order divides into earlier and later ones.
+It needs $n^2$ numbers, and has no central limit theorem: where the model is right its law is that of the same sum with
+random signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from steinscope.errors import InputError
+from steinscope.gof.combination import cauchy_pvalue
+from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs
+from steinscope.kernels.stein_kernel import Sample, combine, products
+from steinscope.maps.radial import median_distance, radial
+from steinscope.metric import Metric
+from steinscope.points import ScoredPoints
+from steinscope.portfolio.choice import CriticChoice
+from steinscope.results import PairResult, TestResult, check_finite
+from steinscope.support.randomness import make_generator
+
+__all__ = ["LEAST_POINTS", "MOST_POINTS", "PAIR_CRITICS", "few_points_test", "pair_tests"]
+
+PAIR_CRITICS = ("linear", "kernel")
+LEAST_POINTS, MOST_POINTS = 20, 2048
+_DRAWS = 500
+_FEW_POINTS_DRAWS = 2000
+_FEW_POINTS = 200
+# Products of scores and coordinates are skewed, and the bootstrap of few of them rejects a little too often.
+_FEW_POINTS_WEIGHTS = {"linear": 0.2, "kernel": 1.0}
+
+
+def few_points_test(points: ScoredPoints, critics: Sequence[CriticChoice], alpha: float, seed: int) -> TestResult:
+    """The test of points that are too few for a central limit theorem.
+
+    Arguments:
+        points: The points and the model's scores.
+        critics: The critics that were asked for, of which those of `PAIR_CRITICS` are used.
+        alpha: The level.
+        seed: The source of the signs.
+    """
+    if len(points) < LEAST_POINTS:
+        raise InputError("x", f"{len(points)} rows are too few for a test, which needs {LEAST_POINTS}")
+    names = [name for name in PAIR_CRITICS if name in critics]
+    if not names:
+        which = " and ".join(map(repr, PAIR_CRITICS))
+        raise InputError("critics", f"of {len(points)} points, which are few, only {which} can test all pairs")
+    pairs = pair_tests(points, names, seed)
+    return TestResult(
+        max(pair.statistic for pair in pairs),
+        cauchy_pvalue([pair.pvalue for pair in pairs], [_FEW_POINTS_WEIGHTS[pair.name] for pair in pairs]),
+        alpha,
+        "Stein test of all pairs",
+        len(points),
+        points.dim,
+        notes=("for so few points critics do not learn: all pairs are tested, with the wild bootstrap",),
+        pairs=pairs,
+    )
+
+
+def pair_tests(points: ScoredPoints, critics: Sequence[str], seed: int) -> tuple[PairResult, ...]:
+    """The test of each of these critics over all pairs.
+
+    Arguments:
+        points: The points and the model's scores, at most a few thousand.
+        critics: Some of `PAIR_CRITICS`.
+        seed: The source of the signs.
+    """
+    # Units come from the points that are tested. By Stein's identity no score is correlated with the square of its
+    # centred coordinate. It is with its own square: units of scores would bias the sum where scores are skewed.
+    metric = Metric.scaled(*points.take(slice(None)))
+    x, score = points.in_metric(metric).take(slice(None))
+    sample = Sample(x, score)
+    parts = products(sample, sample)
+    draws = _DRAWS if len(sample) > _FEW_POINTS else _FEW_POINTS_DRAWS
+    signs = random_signs(len(sample), draws, make_generator(seed, x.device, purpose="pairs"), x.dtype)
+    matrices = {"linear": _linear_matrix, "kernel": _kernel_matrix}
+    return tuple(_pair_test(name, matrices[name](sample, *parts), signs) for name in critics)
+
+
+def _pair_test(name: str, matrix: Tensor, signs: Tensor) -> PairResult:
+    matrix.fill_diagonal_(0.0)
+    sums = torch.linalg.vecdot(matrix @ signs, signs, dim=0).double()
+    # Where the model is right the sum has mean zero, and this variance.
+    size = (2 * matrix.square().sum(dtype=torch.float64)).sqrt().clamp_min(1e-300)
+    statistic = check_finite("Stein test of all pairs", f"statistic of {name}", float(sums[0] / size))
+    return PairResult(name, statistic, bootstrap_pvalue(sums))
+
+
+def _kernel_matrix(sample: Sample, squared: Tensor, score_product: Tensor, cross: Tensor) -> Tensor:
+    return combine(radial("gaussian", median_distance(sample.x)), squared, score_product, cross, sample.x.shape[1])
+
+
+def _linear_matrix(sample: Sample, squared: Tensor, score_product: Tensor, cross: Tensor) -> Tensor:
+    r"""The Stein kernel of $k(x, y) = x \cdot y / \tau^2 + 1$, which is that of the critic $A x / \tau^2 + b$."""
+    lengths, d = sample.x.square().sum(1), sample.x.shape[1]
+    scale = lengths.mean() / d
+    inner = (lengths[:, None] + lengths - squared) / (2 * scale)
+    own = torch.linalg.vecdot(sample.x, sample.score)
+    return score_product * (1 + inner) + (own[:, None] + own + d) / scale
