@@ -74,7 +74,9 @@ def arrays(draw, size=None):
         x[:] = 2.0
     elif fault == "integers":
         x = np.round(np.clip(x, -1e9, 1e9)).astype(np.int64)
-    kind = draw(st.sampled_from(["float64", "float32", "tensor", "tensor32", "list", "flat", "image", "float16", "big"]))
+    kind = draw(
+        st.sampled_from(["float64", "float32", "tensor", "tensor32", "list", "flat", "image", "float16", "big"])
+    )
     if kind in ("float32", "float16"):
         return x.astype(kind) if np.abs(x).max() < 1e4 else x
     if kind == "big":
