@@ -7,7 +7,7 @@ DOCS_STAMP := .venv/.docs-installed
 OLDEST := .venv-oldest
 OLDEST_STAMP := $(OLDEST)/.installed
 
-.PHONY: demo test soak test-oldest browser lint bench bench-compare docs clean
+.PHONY: demo test soak fuzz test-oldest browser lint bench bench-compare docs clean
 
 demo: $(STAMP)
 	$(BIN)/steinscope demo
@@ -18,6 +18,10 @@ test: $(STAMP) browser
 # Five times as many kills and ten times as many damaged files as `make test` tries.
 soak: $(STAMP)
 	OMP_NUM_THREADS=1 STEINSCOPE_CAMPAIGN=soak $(BIN)/python -m pytest -q tests/campaigns
+
+# Twenty times as many calls with whatever users might pass as `make test` tries.
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 STEINSCOPE_CAMPAIGN=fuzz $(BIN)/python -m pytest -q tests/campaigns/test_fuzz.py
 
 # The oldest supported version of every dependency, on a part of the tests that calls all of them.
 test-oldest: $(OLDEST_STAMP)

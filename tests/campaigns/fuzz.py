@@ -16,6 +16,7 @@ import inspect
 import json
 import math
 import pkgutil
+import re
 import signal
 import sys
 import tempfile
@@ -30,11 +31,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import steinscope
-from steinscope import FitSettings, InputError, NonFiniteError, discrepancy, from_energy, from_log_prob, from_score
+from steinscope import FitSettings, InputError, NonFiniteError, from_energy, from_log_prob, from_score
 from steinscope.critics import MLP, Linear
 from steinscope.errors import DownloadError
+from steinscope.metric import Metric
 from steinscope.models import EBM, Gaussian
+from steinscope.modes.surface import Surface
 from steinscope.samplers import MALA
+from steinscope.settings import RunSettings
 
 SECONDS = 60
 NUMBERS_IN_RANGE = {"pvalue": (0.0, 1.0), "alpha": (0.0, 1.0), "stderr": (0.0, math.inf)}
@@ -130,7 +134,6 @@ NAMES = {
     "metric": st.sampled_from(["scaled", "whitened", "identity", "other"]),
     "folds": st.sampled_from([2, 5, None, 1, 10**9]),
     "split": st.sampled_from([(0.6, 0.2, 0.2), (0.8, 0.1, 0.1), (1.0,), (0.5, 0.5, 0.5), "abc", (0, 0, 1)]),
-    "settings": st.just(FitSettings(steps=3, every=1)),
     "fn": st.sampled_from([torch.sum, len, _fails]),
     "critic": st.sampled_from([MLP(2, 4), Linear(2), torch.nn.Linear(2, 2), torch.nn.Linear(3, 1)]),
     "objective": st.sampled_from([None, "lsd", "score-matching", "nce", "other"]),
@@ -162,14 +165,25 @@ NAMES = {
     "support": st.sampled_from([None, "real", "positive", "unit", (0, 1), "simplex", ["real", "positive"], "other"]),
     "starts": st.none() | arrays(),
 }
-# What is made elsewhere in the library, and not by hand: functions of such things get good ones.
-MADE = {
-    "result": lambda: steinscope.gof_test(POINTS, -POINTS, critics="closed form"),
-    "ranking": lambda: steinscope.compare({"a": -POINTS, "b": 1 - POINTS}, POINTS, critics="linear"),
-    "estimate": lambda: discrepancy(POINTS, -POINTS, critics="linear"),
-    "explanation": lambda: discrepancy(POINTS, -POINTS, critics="linear").explain(),
-}
 POINTS = torch.randn(120, 2, generator=torch.Generator().manual_seed(0))
+# Objects of the library's own classes, by what annotations call them: functions of such things get good ones.
+MADE = {
+    "TestResult": lambda: steinscope.gof_test(POINTS, -POINTS, critics="closed form"),
+    "Ranking": lambda: steinscope.compare({"a": -POINTS, "b": 1 - POINTS}, POINTS, critics="linear"),
+    "Estimate": lambda: steinscope.discrepancy(POINTS, -POINTS, critics="linear"),
+    "Explanation": lambda: steinscope.discrepancy(POINTS, -POINTS, critics="linear").explain(),
+    "TrainResult": lambda: steinscope.train(Gaussian(torch.zeros(2)), POINTS, steps=2, batch_size=32),
+    "RunSettings": lambda: RunSettings(data="moons", steps=2, width=4),
+    "FitSettings": lambda: FitSettings(steps=3, every=1),
+    "Surface": lambda: Surface(Gaussian(torch.zeros(2)), Metric.identity(POINTS), (2,), torch.float64, torch.device("cpu")),
+    "Generator": lambda: torch.Generator().manual_seed(0),
+}
+
+
+def made(parameter):
+    """What makes a good value of a parameter that takes an object of the library's own; None for others."""
+    words = set(re.findall(r"\w+", str(parameter.annotation)))
+    return next((make for name, make in MADE.items() if name in words), None)
 
 
 @st.composite
@@ -181,8 +195,9 @@ def arguments(draw, function, folder):
     spoilt = draw(st.sampled_from([None, None, *(parameter.name for parameter in parameters)]))
     for parameter in parameters:
         name, required = parameter.name, parameter.default is inspect.Parameter.empty
-        if name in MADE and required:
-            chosen[name] = MADE[name]()
+        if (make := made(parameter)) is not None and name != "seed":
+            if required or name == "settings":
+                chosen[name] = make()
         elif name == spoilt:
             chosen[name] = draw(junk())
         elif name in ("path", "source", "directory", "checkpoint"):
@@ -280,6 +295,15 @@ def write_files(folder):
     (folder / "c.gz").write_bytes(b"\x1f\x8bnothing")
 
 
+def shortened(chosen):
+    """Arguments with arrays by their kind and size."""
+    arrays = (np.ndarray, torch.Tensor)
+    return {
+        name: f"{type(value).__name__} {value.dtype} {tuple(value.shape)}" if isinstance(value, arrays) else value
+        for name, value in chosen.items()
+    }
+
+
 def place_of(error):
     """Where in the library an error came from."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "steinscope" in frame.filename]
@@ -316,7 +340,7 @@ def run(cases, only=""):
                 call(functions[name], chosen)
             except Exception as error:
                 kind = (name, type(error).__name__, place_of(error))
-                failures.setdefault(kind, f"{' '.join(kind)}: {error}\n    {chosen}"[:1000])
+                failures.setdefault(kind, f"{' '.join(kind)}: {error}\n    {shortened(chosen)}"[:1000])
             finally:
                 signal.alarm(0)
 

@@ -1,0 +1,39 @@
+"""Checks of tensors that users give where nothing else will do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steinscope.errors import InputError
+
+__all__ = ["check_tensor"]
+
+
+def check_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor whose numbers can be computed with.
+
+    Arguments:
+        name: What the user calls it.
+        value: What came.
+        dtype: The type that it must have; by default any floating type.
+
+    Example:
+        >>> check_tensor("images", torch.zeros(2), torch.uint8)
+        Traceback (most recent call last):
+        steinscope.errors.InputError: images: expected a tensor of uint8, got a tensor of float32
+    """
+    wanted = "a floating type" if dtype is None else _short(dtype)
+    if not isinstance(value, Tensor):
+        raise InputError(name, f"expected a tensor of {wanted}, got an object of type {type(value).__name__}")
+    if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
+        raise InputError(name, f"expected a dense tensor, got one of layout {value.layout} on {value.device}")
+    if value.dtype != dtype if dtype is not None else not value.is_floating_point():
+        raise InputError(name, f"expected a tensor of {wanted}, got a tensor of {_short(value.dtype)}")
+    return value
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
