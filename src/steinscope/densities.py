@@ -252,6 +252,8 @@ def differentiable_score(model: Any, x: Tensor) -> Tensor:
 
 def log_prob_at(model: Any, x: Tensor) -> Tensor:
     """The model's log-density at each point: n finite or infinite numbers, or an `InputError` that says what came."""
+    if not callable(getattr(model, "log_prob", None)):
+        raise InputError("model", f"expected an object with log_prob(x), got {_name(model)}")
     return _LogProbDensity(model.log_prob, "log_prob").log_prob(x)
 
 

@@ -93,7 +93,7 @@ def check_device(device: Any) -> torch.device | None:
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
-    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise InputError("device", f"{device!r} cannot be used here: {first_line(error)}") from error
     if found.type == "meta":
         raise InputError("device", "a meta device holds no numbers")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from steinscope.errors import InputError
 from steinscope.shapes import PerPoint, flattened
+from steinscope.support.tensors import check_tensor
 
 __all__ = ["LSD", "Objective", "PenalisedLSD", "Power", "mean_and_std", "penalty_of", "stein_values"]
 
@@ -33,6 +34,8 @@ def stein_values(
         >>> stein_values(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]), torch.tensor([0.5]))
         tensor([11.5000])
     """
+    for name, value in (("score", score), ("f", f), ("div", div)):
+        check_tensor(name, value)
     if score.shape != f.shape:
         raise InputError("f", f"expected the shape of score, {tuple(score.shape)}, got {tuple(f.shape)}")
     if div.shape != f.shape[:1]:

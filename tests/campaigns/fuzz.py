@@ -175,7 +175,9 @@ MADE = {
     "TrainResult": lambda: steinscope.train(Gaussian(torch.zeros(2)), POINTS, steps=2, batch_size=32),
     "RunSettings": lambda: RunSettings(data="moons", steps=2, width=4),
     "FitSettings": lambda: FitSettings(steps=3, every=1),
-    "Surface": lambda: Surface(Gaussian(torch.zeros(2)), Metric.identity(POINTS), (2,), torch.float64, torch.device("cpu")),
+    "Surface": lambda: Surface(
+        Gaussian(torch.zeros(2)), Metric.identity(POINTS), (2,), torch.float64, torch.device("cpu")
+    ),
     "Generator": lambda: torch.Generator().manual_seed(0),
 }
 

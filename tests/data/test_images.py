@@ -141,7 +141,7 @@ def test_bits_of_uniform_pixels():
 
 
 def test_only_bytes_are_pixels():
-    with pytest.raises(InputError, match="images: expected pixels 0 to 255 as bytes, got torch.float32"):
+    with pytest.raises(InputError, match="images: expected a tensor of uint8, got a tensor of float32"):
         inspect.unwrap(to_logits)(torch.zeros(1, 2))
 
 

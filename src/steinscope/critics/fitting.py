@@ -118,6 +118,8 @@ def fit_critic(
     points = pair_points(x, score, support=support)
     kept = None
     if validation is not None:
+        if not isinstance(validation, tuple | list) or len(validation) != 2:
+            raise InputError("validation", f"expected points and their scores, got {type(validation).__name__}")
         kept = pair_points(*validation, support=support, names=("validation[0]", "validation[1]"), like=points)
     objective = PenalisedLSD() if objective is None else objective
     fit = fit_points(critic, points, kept, objective, settings, seed=seed, progress=progress, callback=callback)

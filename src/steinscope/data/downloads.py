@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 
 from steinscope.data.images import DATA_SETS, cache_directory
 from steinscope.errors import DownloadError, InputError
+from steinscope.support.checks import check_path
 from steinscope.support.progress import progress_bar
 
 __all__ = ["download"]
@@ -55,9 +56,9 @@ def download(
     """
     if data_set not in DATA_SETS:
         raise InputError("data_set", f"expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
-    if source is not None and not _is_address(source):
+    if source is not None and not (isinstance(source, str) and _is_address(source)):
         raise InputError("source", f"expected an address such as https://example.org/mnist, got {source!r}")
-    target = Path(directory or cache_directory()) / data_set
+    target = (cache_directory() if directory is None else check_path("directory", directory)) / data_set
     base = (source or SOURCES[data_set]).rstrip("/")
     for name, checksum in SHA256[data_set].items():
         if not _has_checksum(target / name, checksum):

@@ -21,8 +21,10 @@ from torch.nn import functional
 
 from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError
+from steinscope.support.checks import check_count, check_path
 from steinscope.support.files import write_file
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.support.tensors import check_tensor
 
 __all__ = [
     "bits_per_dim",
@@ -42,6 +44,7 @@ DATA_SETS = ("mnist", "fashion-mnist")
 FILES = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
 _SYSTEM_DIRECTORY = Path("/usr/share/datasets")  # where Debian's dataset-fashion-mnist is installed
 _LEVELS = 256
+_MOST_IMAGES, _MOST_PIXELS = 10**7, 4096
 _MOST_DIMENSIONS = 64  # of a NumPy array
 _IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
@@ -66,7 +69,7 @@ def find_images(
     if split not in FILES:
         raise InputError("split", f'expected "train" or "test", got {split!r}')
     named = directory or os.environ.get("STEINSCOPE_DATA")
-    if directory is not None and not Path(directory).is_dir():
+    if directory is not None and not check_path("directory", directory).is_dir():
         raise InputError("directory", f"{directory} is not a directory")
     places = [_SYSTEM_DIRECTORY / data_set, cache_directory() / data_set]
     if named:
@@ -97,7 +100,7 @@ def load_images(
 
 def read_idx(path: str | Path) -> np.ndarray:
     """The array in an idx file, plain or compressed by gzip. Damaged files are refused."""
-    path = Path(path)
+    path = check_path("path", path)
     try:
         with path.open("rb") as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
@@ -133,17 +136,22 @@ def _read_idx(file: Any, path: Path, is_compressed: bool) -> np.ndarray:
 
 def write_idx(path: str | Path, array: np.ndarray) -> None:
     """Write an array as an idx file, compressed where the name ends in .gz."""
+    path = check_path("path", path)
+    if not isinstance(array, np.ndarray):
+        raise InputError("array", f"expected a NumPy array, got an object of type {type(array).__name__}")
     codes = {np.dtype(text).newbyteorder("="): code for code, text in _IDX_TYPES.items()}
     if array.dtype not in codes:
         raise InputError("array", f"expected one of the types of idx, got {array.dtype}")
     code = codes[array.dtype]
     header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
     content = header + array.astype(_IDX_TYPES[code]).tobytes()
-    write_file(Path(path), gzip.compress(content, mtime=0) if str(path).endswith(".gz") else content)
+    write_file(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n size size"]:
     """Made-up images for trying things out: a bright, blurred bar or ring on black, at a random place and angle."""
+    check_count("n", n, 1, _MOST_IMAGES)
+    check_count("size", size, 1, _MOST_PIXELS)
     generator = make_generator(seed, purpose="sample")
     grid = (torch.arange(size) + 0.5) / size - 0.5
     y, x = torch.meshgrid(grid, grid, indexing="ij")
@@ -160,8 +168,7 @@ def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n
 
 def to_logits(images: UInt8[Tensor, "n *shape"], seed: Seed = 0) -> Float[Tensor, "n *shape"]:
     """Pixels with uniform noise, scaled to (0, 1), as logits in float32."""
-    if images.dtype != torch.uint8:
-        raise InputError("images", f"expected pixels 0 to 255 as bytes, got {images.dtype}")
+    check_tensor("images", images, torch.uint8)
     generator = make_generator(seed, images.device, purpose="sample")
     result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
     # Blocks, because double precision is needed near 0 and 1, and all images at once would take gigabytes.
@@ -176,7 +183,7 @@ def to_logits(images: UInt8[Tensor, "n *shape"], seed: Seed = 0) -> Float[Tensor
 
 def from_logits(logits: Float[Tensor, "n *shape"]) -> UInt8[Tensor, "n *shape"]:
     """The pixels, 0 to 255, that these logits belong to. The inverse of `to_logits`, whatever its noise."""
-    z = torch.sigmoid(logits.double())
+    z = torch.sigmoid(check_tensor("logits", logits).double())
     return (z * _LEVELS).floor().clamp(0, _LEVELS - 1).to(torch.uint8)
 
 
@@ -192,5 +199,9 @@ def bits_per_dim(log_prob: Float[Tensor, " n"], logits: Float[Tensor, "n *shape"
     The density of a pixel with its noise is that of the logits divided by the determinant. By Jensen's inequality its
     mean log over the noise is at most the log-probability of the pixel, so the bits are an upper bound.
     """
-    in_pixels = log_prob.double() - logit_log_det(logits)
+    check_tensor("logits", logits)
+    n = len(logits) if logits.ndim else 0
+    if check_tensor("log_prob", log_prob).shape != (n,) or not logits.numel():
+        raise InputError("log_prob", f"expected one number for each of the {n} images, got {tuple(log_prob.shape)}")
+    in_pixels = log_prob.double() - logit_log_det(logits.reshape(n, -1))
     return -in_pixels / (logits[0].numel() * math.log(2))

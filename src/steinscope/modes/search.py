@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from steinscope.errors import InputError
 from steinscope.modes.surface import Surface
+from steinscope.support.tensors import check_tensor
 
 __all__ = ["Modes", "find_modes", "starts_around"]
 
@@ -79,6 +81,9 @@ def find_modes(
         generator: The source of the places around them.
         starts: Further places to start from.
     """
+    for name, rows in (("points", points), ("starts", starts)):
+        if rows is not None and check_tensor(name, rows).shape[1:] != (surface.dim,):
+            raise InputError(name, f"expected rows of {surface.dim} numbers, got shape {tuple(rows.shape)}")
     around = starts_around(points, generator)
     if starts is not None:
         around = torch.cat([starts, around])

@@ -38,6 +38,11 @@ class Surface:
         self.dtype, self.device = placement(model, dtype, device)
         self.density = as_density(model)
 
+    @property
+    def dim(self) -> int:
+        """The number of coordinates."""
+        return len(self.metric.centre)
+
     @torch.no_grad()
     def log_prob(self, z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """The log-density at each point."""

@@ -19,6 +19,9 @@ from steinscope.support.randomness import normal_rows
 __all__ = ["ContrastiveDivergence", "GridLikelihood", "MaximumLikelihood", "grid_log_normaliser"]
 
 
+_MOST_CELLS = 20_000
+
+
 class MaximumLikelihood(TrainingObjective):
     """Minus the mean log-density. Only for models whose `log_prob` is normalised: nothing can check that."""
 
@@ -71,6 +74,8 @@ def grid_log_normaliser(
         like: A tensor whose type and device the grid has.
         shift: Where in its cell each point lies, from 0 to 1 along each axis; by default in the middle.
     """
+    low = check_number("low", low)
+    high, size = check_number("high", high, over=low), check_count("size", size, 1, _MOST_CELLS)
     width = (high - low) / size
     like = torch.zeros(()) if like is None else like
     offsets = like.new_tensor([0.5, 0.5]) if shift is None else shift

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from steinscope.densities import differentiable_score
-from steinscope.errors import NonFiniteError
+from steinscope.errors import InputError, NonFiniteError
 from steinscope.maps.divergence import draw_probe, value_and_exact, value_and_hutchinson
 from steinscope.objectives.base import TrainingObjective
 from steinscope.points import check_rows, read_rows, rows_dtype
@@ -141,6 +141,8 @@ def score_matching(
     check_count("batch_size", batch_size)
     rows = check_rows(x, "x")
     objective = objective or ScoreMatching()
+    if not callable(getattr(objective, "values", None)):
+        raise InputError("objective", f"expected an objective such as ScoreMatching(), got {objective!r}")
     device = rows.device if isinstance(rows, Tensor) else torch.device("cpu")
     region = find_region(support, model, rows.shape[1:])
     if region is not None:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from markupsafe import Markup
 
+from steinscope.points import check_rows
 from steinscope.report.charts import line_chart, number, scatter_chart
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
@@ -38,9 +40,10 @@ def report_training(
         points: Some of the points that it was trained on. In the plane the model's density is drawn below them.
         samples: Samples of the model, to be set beside the points.
     """
-    history, model = result.history, model or result.averaged or result.model
-    flat = None if points is None else np.asarray(points, dtype=np.float64).reshape(len(points), -1)
-    drawn = None if samples is None else np.asarray(samples, dtype=np.float64).reshape(len(samples), -1)
+    history = result.history
+    if model is None:
+        model = result.model if result.averaged is None else result.averaged
+    flat, drawn = _flat_rows(points, "points"), _flat_rows(samples, "samples")
     listed = {**(settings or {}), **_readable(result.state.settings), "steps": result.state.step}
     curves = [_curve("The model's loss", history.step, history.model_loss)]
     if np.isfinite(history.auxiliary_loss).any():
@@ -86,6 +89,14 @@ def _curve(title: str, step: np.ndarray, values: np.ndarray) -> Markup:
         f"From {number(float(finite[0]), 3)} to {number(float(finite[-1]), 3)}" if len(finite) else "No values"
     )
     return line_chart(title, step, values, "step", "mean since the last log point", description)
+
+
+def _flat_rows(value: Any, name: str) -> np.ndarray | None:
+    """Points as vectors, in float64."""
+    if value is None:
+        return None
+    rows = check_rows(value, name)
+    return np.asarray(rows.cpu() if isinstance(rows, torch.Tensor) else rows, dtype=np.float64).reshape(len(rows), -1)
 
 
 def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 
 from steinscope.densities import WithSample
+from steinscope.errors import InputError
+from steinscope.models.ebm import EBM
+from steinscope.points import check_rows, read_rows, rows_dtype
 from steinscope.samplers.chains import State, run_chains
 from steinscope.samplers.hmc import HMC
 from steinscope.samplers.langevin import MALA
@@ -48,6 +51,8 @@ def draw_samples(
         check_number("step_size", step_size, over=0)
     if isinstance(model, WithSample):
         return model.sample(n, seed).numpy(), "exact"
+    if not isinstance(model, EBM):
+        raise InputError("model", "expected an EBM or a model with sample(n, seed); run_chains takes others")
     generator = make_generator(seed, model.mean.device, purpose="sample")
     noise = torch.randn(n, model.dim, generator=generator, dtype=model.mean.dtype, device=model.mean.device)
     with torch.no_grad():
@@ -77,7 +82,9 @@ def tune_step_size(model: Any, x: torch.Tensor, sampler: str = "mala", *, seed: 
         >>> 0.5 < size < 5.0
         True
     """
-    spread = float(x.std()) if len(x) > 1 else 1.0
+    rows = check_rows(x, "x")
+    x = read_rows(rows, slice(None), dtype=rows_dtype(rows))
+    spread = float(x.double().std()) if x.numel() > 1 else 1.0
     size = 0.1 * (spread or 1.0) ** (2 if sampler == "mala" else 1)
     state = State(x)
     for number in range(_ROUNDS):

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from steinscope.errors import InputError
 
-__all__ = ["check_choice", "check_count", "check_level", "check_number", "check_seed"]
+__all__ = ["check_choice", "check_count", "check_level", "check_number", "check_path", "check_seed"]
 
 _MOST_SEED = 2**63 - 1
 
@@ -111,3 +113,10 @@ def check_choice(name: str, value: Any, choices: Any) -> Any:
         expected = f"{', '.join(others)} or {last}" if others else last
         raise InputError(name, f"expected {expected}, got {_shown(value)}")
     return value
+
+
+def check_path(name: str, value: Any) -> Path:
+    """A place in the file system."""
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise InputError(name, f"expected a path, got {_shown(value)}")
+    return Path(value)

@@ -26,6 +26,7 @@ from steinscope.models.gaussian import Gaussian
 from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.points import Rows, check_rows, read_rows
 from steinscope.settings import RunSettings, TrainSettings, read_support
+from steinscope.support.checks import check_path
 from steinscope.support.files import read_sealed, sealed_json, write_file
 from steinscope.training.checkpoint import load_checkpoint, newest_step
 from steinscope.training.driver import train
@@ -118,7 +119,7 @@ def load_run(path: str | Path, name: str = "run") -> Run:
         path: The directory that `steinscope train` wrote.
         name: What the user calls it, for messages.
     """
-    path = Path(path)
+    path = check_path("path", path)
     record = _read_record(path, name)
     if record is None:
         raise InputError(name, f"{path} holds no run of steinscope train: there is no run.json in it")
