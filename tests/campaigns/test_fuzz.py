@@ -1,4 +1,4 @@
-"""Calls of every public function with whatever users might pass; `fuzz.py` beside this file says what may come of it."""
+"""Calls of every public function with whatever users might pass; `fuzz.py` says what may come of it."""
 
 import os
 import subprocess

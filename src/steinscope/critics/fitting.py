@@ -115,6 +115,8 @@ def fit_critic(
         >>> bool(error.abs().max() < 0.1)
         True
     """
+    if callback is not None and not callable(callback):
+        raise InputError("callback", f"expected a function, got {type(callback).__name__}")
     points = pair_points(x, score, support=support)
     kept = None
     if validation is not None:

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 from steinscope.data.images import DATA_SETS, cache_directory
 from steinscope.errors import DownloadError, InputError
-from steinscope.support.checks import check_path
+from steinscope.support.checks import check_choice, check_path
 from steinscope.support.progress import progress_bar
 
 __all__ = ["download"]
@@ -54,8 +54,7 @@ def download(
         source: The address of the directory with its files; by default that of the usual public copy.
         progress: Whether to show a progress bar; by default on a terminal.
     """
-    if data_set not in DATA_SETS:
-        raise InputError("data_set", f"expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
+    check_choice("data_set", data_set, DATA_SETS)
     if source is not None and not (isinstance(source, str) and _is_address(source)):
         raise InputError("source", f"expected an address such as https://example.org/mnist, got {source!r}")
     target = (cache_directory() if directory is None else check_path("directory", directory)) / data_set

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError
-from steinscope.support.checks import check_count, check_path
+from steinscope.support.checks import check_choice, check_count, check_path
 from steinscope.support.files import write_file
 from steinscope.support.randomness import Seed, make_generator
 from steinscope.support.tensors import check_tensor
@@ -64,12 +64,10 @@ def find_images(
     place where Debian installs data sets, the user's cache. In each of them either directly or in a subdirectory with
     the name of the data set, plain or compressed.
     """
-    if data_set not in DATA_SETS:
-        raise InputError("data_set", f"expected one of {', '.join(DATA_SETS)}, got {data_set!r}")
-    if split not in FILES:
-        raise InputError("split", f'expected "train" or "test", got {split!r}')
-    named = directory or os.environ.get("STEINSCOPE_DATA")
-    if directory is not None and not check_path("directory", directory).is_dir():
+    check_choice("data_set", data_set, DATA_SETS)
+    check_choice("split", split, tuple(FILES))
+    named = os.environ.get("STEINSCOPE_DATA") if directory is None else check_path("directory", directory)
+    if directory is not None and not Path(directory).is_dir():
         raise InputError("directory", f"{directory} is not a directory")
     places = [_SYSTEM_DIRECTORY / data_set, cache_directory() / data_set]
     if named:

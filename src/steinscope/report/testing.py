@@ -35,8 +35,8 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
     if explanation is None and result.strongest_field is not None:
         explanation = result.explain()
     facts = [
-        ("Points", data),
-        ("Model", model),
+        ("Points", str(data)),
+        ("Model", str(model)),
         ("Size", f"{result.n} points, {result.dim} coordinate{'s' if result.dim != 1 else ''}"),
         ("Method", result.method),
         ("Statistic", number(result.statistic)),
