@@ -3,10 +3,11 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 from torch.distributions import Gamma, Independent, Normal
 
-from steinscope import InputError, from_energy, from_log_prob, from_score
+from steinscope import InputError, compare, from_energy, from_log_prob, from_score, gof_test
 from steinscope.densities import as_density, placement
 from steinscope.models import Gaussian
 from steinscope.points import check_rows
@@ -254,3 +255,95 @@ def test_a_model_that_raises_is_one_line_with_its_name(make, numpy, error, messa
 def test_what_a_model_must_not_return(model, message):
     with pytest.raises(InputError, match=message):
         scores(model, torch.ones(3, 2))
+
+
+class Estimator:
+    """What scikit-learn calls an estimator: its `score` is a mean log-likelihood, and no gradient."""
+
+    def fit(self, x):
+        return self
+
+    def get_params(self):
+        return {}
+
+    def score(self, x, y=None):
+        return -0.5 * float((x**2).sum(1).mean())
+
+
+class DensityEstimator(Estimator):
+    def score_samples(self, x):
+        assert isinstance(x, np.ndarray) and x.dtype == np.float64
+        return -0.5 * (x**2).sum(1)
+
+
+class OutlierDetector(DensityEstimator):
+    def decision_function(self, x):
+        return self.score_samples(x)
+
+
+FOREIGN = {
+    "multivariate_normal": (stats.multivariate_normal(np.zeros(2), [[2.0, 0.5], [0.5, 1.0]]), 2),
+    "norm": (stats.norm(1.0, 2.0), 1),
+    "multivariate_t": (stats.multivariate_t([0.0, 1.0, 0.0], df=5), 3),
+    "score_samples": (DensityEstimator(), 3),
+}
+SCORES = {
+    "multivariate_normal": lambda x: -x @ np.linalg.inv([[2.0, 0.5], [0.5, 1.0]]),
+    "norm": lambda x: -(x - 1) / 4,
+    "multivariate_t": lambda x: -8 * (c := x - [0, 1, 0]) / (5 + (c**2).sum(1, keepdims=True)),
+    "score_samples": lambda x: -x,
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("n", [1, 50])
+def test_densities_of_scipy_and_of_estimators_are_models_as_they_are(name, n):
+    model, dim = FOREIGN[name]
+    x = np.random.default_rng(0).normal(size=(n, dim))
+    score = as_density(model).score(torch.from_numpy(x)).numpy()
+    # The error of central differences is about the two thirds power of the precision.
+    assert np.allclose(score, SCORES[name](x), atol=1e-7)
+
+
+def test_where_a_distribution_of_scipy_lives_is_known():
+    x = np.random.default_rng(0).exponential(size=(400, 1))
+    result = gof_test(x, stats.expon(), critics="closed form")
+    assert not result.rejected and any("log x" in note for note in result.notes)
+    assert gof_test(x, stats.gamma(1.5), critics="closed form").rejected
+    assert compare({"gamma": stats.gamma(1.5), "expon": stats.expon()}, x, critics="closed form").names[0] == "expon"
+
+
+@pytest.mark.parametrize("model", [Estimator(), OutlierDetector()])
+def test_the_score_of_an_estimator_is_not_taken_for_a_gradient(model):
+    with pytest.raises(InputError, match="model: (Estimator|OutlierDetector) of scikit-learn has no log-density"):
+        gof_test(np.zeros((200, 2)), model)
+
+
+class JaxArray:
+    """An array of another library: NumPy reads it, and torch does not know it."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self._values, dtype=dtype)
+
+
+def test_arrays_of_other_libraries_are_points_and_scores():
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    how = {"critics": "closed form"}
+    assert gof_test(JaxArray(x), JaxArray(-x), **how).pvalue == gof_test(x, -x, **how).pvalue
+
+
+def test_a_function_of_jax_is_told_what_it_needs():
+    def jax_function(x):
+        raise TypeError(f"sub requires ndarray or scalar arguments, got {type(x)} at position 0.")
+
+    x = torch.zeros(200, 2)
+    with pytest.raises(InputError, match=r"score failed at x: TypeError: sub requires.*from_score\(fn, numpy=True\)"):
+        gof_test(x, from_score(jax_function))
+    with pytest.raises(InputError, match=r"score returned JaxArray, expected a tensor.*from_score\(fn, numpy=True\)"):
+        gof_test(x, from_score(lambda x: JaxArray(-x.numpy())))
+    x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    model = from_score(lambda x: JaxArray(-x), numpy=True)
+    assert not gof_test(x, model, critics="closed form").rejected

@@ -12,9 +12,9 @@ SOURCE = ROOT / "src" / "steinscope"
 
 # From bottom to top: each imports only from those before it.
 LAYERS = (
-    "errors shapes frames support metric registries settings supports densities unconstrained stein maps points "
+    "errors shapes frames draws support metric registries settings supports densities unconstrained stein maps points "
     "scoring models critics samplers objectives edges results explanation modes portfolio kernels gof estimation "
-    "comparison data training plots report experiments commands cli __main__ __init__"
+    "comparison bayes data training plots report experiments commands cli __main__ __init__"
 ).split()
 # A result draws itself, and matplotlib is loaded when it does.
 LAZY = {

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from steinscope.critics.fitting import DEFAULT_FIT
-from steinscope.densities import as_density
+from steinscope.densities import as_density, model_of
+from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError
 from steinscope.estimation import Estimate, EstimatePlan, EstimateSettings, plan_estimate
 from steinscope.frames import coordinate_names
@@ -235,6 +236,7 @@ def compare(
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
     _check_models(models, rows.shape)
+    models = {name: model_of(x, model) for name, model in models.items()}
     labels = coordinate_names(x, names, int(np.prod(rows.shape[1:], dtype=np.int64)))
     region = common_region(support, models, rows.shape[1:])
     coordinates = None if region is None else Unconstrained(region)
@@ -303,7 +305,7 @@ def _check_models(models: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(name, str):
             raise InputError("models", f"expected names that are strings, got {name!r}")
         if is_scores(model):
-            came = tuple(np.shape(model))
+            came = tuple(np.shape(model.score_rows if isinstance(model, Draws) else model))
             if came != tuple(shape):
                 raise InputError(
                     f"models[{name!r}]", f"an array of scores must have the shape of x, {tuple(shape)}, got {came}"

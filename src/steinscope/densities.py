@@ -2,7 +2,9 @@
 
 A model is any object with `score(x)` or with `log_prob(x)`, which need not be normalised. Distributions of
 torch.distributions and modules with `log_prob` are models as they are. Plain functions become models by
-`from_log_prob`, `from_energy` and `from_score`. Where a model is only evaluated at x, an array of scores is enough.
+`from_log_prob`, `from_energy` and `from_score`. Distributions of scipy.stats (`logpdf`) and density estimators of
+scikit-learn (`score_samples`) are models by central differences. Where a model is only evaluated at x, an array of
+scores is enough.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError
 from steinscope.supports import check_support
 
@@ -31,6 +34,7 @@ __all__ = [
     "from_log_prob",
     "from_score",
     "log_prob_at",
+    "model_of",
     "placement",
 ]
 
@@ -218,6 +222,9 @@ def as_density(model: Any) -> Density:
     """`model` as something with a score, or an `InputError` that says what a model can be."""
     if isinstance(model, _ScoreDensity | _LogProbDensity | _NumpyLogProbDensity):
         return model
+    foreign = _foreign_density(model)
+    if foreign is not None:
+        return foreign
     if callable(getattr(model, "score", None)):
         return _ScoreDensity(model.score, numpy=False)
     if callable(getattr(model, "log_prob", None)):
@@ -233,6 +240,40 @@ def as_density(model: Any) -> Density:
         "expected an object with score(x) or log_prob(x), a function wrapped by from_log_prob, from_energy "
         f"or from_score, or an array of scores at x, got {_name(model)}",
     )
+
+
+def model_of(x: Any, model: Any) -> Any:
+    """The model that points are held against: the one that was given, or that of draws which bring their own.
+
+    Arguments:
+        x: The points as the user holds them.
+        model: What the user gave, or None.
+    """
+    if model is None:
+        if isinstance(x, Draws):
+            return x.model
+        raise InputError("model", "expected a model or its scores at x; only Draws of steinscope.bayes bring their own")
+    return _foreign_density(model) or model
+
+
+def _foreign_density(model: Any) -> Density | None:
+    """A distribution of scipy.stats or a density estimator of scikit-learn as a density; None for anything else."""
+    is_estimator = callable(getattr(model, "fit", None)) and callable(getattr(model, "get_params", None))
+    if is_estimator:
+        # Detectors of outliers have `score_samples`, too, which are no log-densities. The `score` of an estimator is a
+        # mean over the points, and no gradient.
+        if not callable(getattr(model, "score_samples", None)) or hasattr(model, "decision_function"):
+            raise InputError(
+                "model", f"{type(model).__name__} of scikit-learn has no log-density, expected one that has"
+            )
+        return _NumpyLogProbDensity(lambda x: np.atleast_1d(model.score_samples(x)), "score_samples", None)
+    if callable(getattr(model, "logpdf", None)) and not isinstance(model, type):
+        # Distributions of one number know where they live.
+        bounds = model.support() if callable(getattr(model, "support", None)) else None
+        where = None if bounds is None else (float(bounds[0]), float(bounds[1]))
+        # scipy.stats returns a plain number where there is one point.
+        return _NumpyLogProbDensity(lambda x: np.atleast_1d(model.logpdf(x)), "logpdf", where)
+    return None
 
 
 def differentiable_score(model: Any, x: Tensor) -> Tensor:
@@ -277,7 +318,9 @@ def call_model(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
     except (InputError, NonFiniteError):
         raise
     except Exception as error:
-        raise InputError("model", f"{name} failed at x: {first_line(error)}") from error
+        # Functions of JAX name the class of what they cannot take.
+        hint = _numpy_hint(name) if isinstance(error, TypeError) and "torch.Tensor" in str(error) else ""
+        raise InputError("model", f"{name} failed at x: {first_line(error)}{hint}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -289,12 +332,15 @@ def first_line(error: BaseException) -> str:
     return said[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {said[0]}"
 
 
+def _numpy_hint(name: str) -> str:
+    return f"; a function on arrays of NumPy or JAX becomes a model by from_{name}(fn, numpy=True)"
+
+
 def _tensor(value: Any, name: str) -> Tensor:
     """What a function of the user's returned, if it is a tensor of real numbers."""
     if not isinstance(value, Tensor):
-        came, hint = type(value).__name__, ""
-        if isinstance(value, np.ndarray):
-            came, hint = "a NumPy array", f"; a function on NumPy arrays becomes a model by from_{name}(fn, numpy=True)"
+        came = "a NumPy array" if isinstance(value, np.ndarray) else type(value).__name__
+        hint = _numpy_hint(name) if hasattr(type(value), "__array__") else ""
         raise InputError("model", f"{name} returned {came}, expected a tensor{hint}")
     if value.is_complex():
         raise InputError("model", f"{name} returned complex numbers, expected real ones")

@@ -14,6 +14,7 @@ from torch import Tensor
 from steinscope.critics.base import Critic
 from steinscope.critics.fitting import DEFAULT_FIT, History
 from steinscope.critics.mean import Mean
+from steinscope.densities import model_of
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, explain_held_out
 from steinscope.metric import Metric, MetricName
@@ -149,7 +150,7 @@ class Estimate:
 
 def discrepancy(
     x: Any,
-    model: Any,
+    model: Any = None,
     *,
     support: Any = None,
     critics: Critics = "auto",
@@ -171,8 +172,8 @@ def discrepancy(
     out. What a network then finds beyond them joins the stack. The model's score is computed once at each point.
 
     Arguments:
-        x: The points, an array (n, ...), a data frame or a memmap.
-        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        x: The points, an array (n, ...), a data frame or a memmap; or `Draws` of a posterior.
+        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: As in `gof_test`.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
             names in `steinscope.registries.CRITICS` (`"linear"`, `"additive"`, `"kernel"`, `"mlp"`, and `"model"` where
@@ -202,6 +203,7 @@ def discrepancy(
         True
     """
     how = EstimateSettings(critics, l2, metric, folds, split, settings)
+    model = model_of(x, model)
     points = make_points(x, model, support=support, names=names, dtype=dtype, device=device)
     plan = plan_estimate(points, model, how, seed=seed, progress=progress)
     return plan.finish(run_jobs(plan.tasks, jobs))

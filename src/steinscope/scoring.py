@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.densities import as_density, placement
+from steinscope.densities import as_density, model_of, placement
+from steinscope.draws import Draws
 from steinscope.errors import InputError
 from steinscope.frames import Names, coordinate_names, is_frame
 from steinscope.points import (
@@ -45,8 +46,8 @@ def make_points(
     """Checked points with the model's scores, each computed once, in unconstrained coordinates where it has a support.
 
     Arguments:
-        x: The points, an array (n, ...), a data frame or a memmap.
-        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        x: The points, an array (n, ...), a data frame, a memmap, or `Draws`.
+        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; None for that of `Draws`.
         support: Where the density is positive; by default what the model says.
         names: What the coordinates are called; by default the columns of x where it is a data frame.
         dtype: The floating type to compute in; by default that of x.
@@ -54,6 +55,8 @@ def make_points(
     """
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
+    # Draws have been scored already.
+    model = x if isinstance(x, Draws) and model is x.density else model_of(x, model)
     region = find_region(support, model, rows.shape[1:])
     coordinates = None if region is None else Unconstrained(region)
     labels = coordinate_names(x, names, math.prod(rows.shape[1:]))
@@ -132,8 +135,8 @@ def pair_points(
 
 
 def is_scores(model: Any) -> bool:
-    """Whether a model was given by an array or a data frame of its scores."""
-    return isinstance(model, Tensor | np.ndarray | list | tuple) or is_frame(model)
+    """Whether a model was given by its scores: an array or a data frame of whichever library, or `Draws`."""
+    return isinstance(model, Tensor | list | tuple) or hasattr(type(model), "__array__") or is_frame(model)
 
 
 def score_rows(
@@ -160,6 +163,8 @@ def score_rows(
     Returns:
         Scores of the shape of the points: a tensor, or a memmap on a temporary file where x is a memmap.
     """
+    if isinstance(model, Draws):
+        model = _scores_of(model, x, name)
     if is_scores(model):
         scores = check_rows(model, f"{name} (array of scores)", dtype=dtype, device=device)
         if scores.shape != x.shape:
@@ -210,6 +215,15 @@ def _write(rows: Rows, start: int, block: Tensor) -> None:
         rows[start : start + len(block)] = block
     else:
         rows[start : start + len(block)] = block.cpu().numpy()
+
+
+def _scores_of(draws: Draws, x: Rows, name: str) -> np.ndarray:
+    """The scores of draws, which must be those at x."""
+    points = draws.to_numpy()
+    is_same = points.shape == tuple(x.shape) and np.allclose(points, np.asarray(torch.as_tensor(x).cpu()))
+    if not is_same:
+        raise InputError(name, "these draws are not x: their scores were computed at other points")
+    return draws.score_rows
 
 
 def _checked_score(score: Tensor, x: Tensor, start: int) -> Tensor:

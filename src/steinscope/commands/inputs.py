@@ -16,9 +16,20 @@ from cyclopts.validators import Number
 
 from steinscope.commands.options import Count
 from steinscope.data.tables import Table, load_table
+from steinscope.draws import Draws
 from steinscope.errors import InputError
 
-__all__ = ["STANDARD_INPUT", "HeaderOption", "SeedOption", "load_model", "named", "read_points", "read_scores"]
+__all__ = [
+    "STANDARD_INPUT",
+    "HeaderOption",
+    "SeedOption",
+    "is_posterior",
+    "load_draws",
+    "load_model",
+    "named",
+    "read_points",
+    "read_scores",
+]
 
 SeedOption = Annotated[Count, Parameter(validator=Number(gte=0, lt=2**63))]
 HeaderOption = Annotated[
@@ -121,6 +132,30 @@ def load_model(source: str, x: np.ndarray, name: str = "model") -> Any:
     model = _find_object(source, name)
     _try_out(model, x, name)
     return model
+
+
+def is_posterior(source: str) -> bool:
+    """Whether this is a netCDF file, in which ArviZ keeps posteriors."""
+    return source.lower().endswith(".nc")
+
+
+def load_draws(source: str, model: str, name: str = "model") -> Draws:
+    """Draws in a netCDF file, with scores of a model by its name `package.module:object`.
+
+    Arguments:
+        source: The file.
+        model: What the user typed. The code of the module is run.
+        name: What the user calls the model, for messages.
+    """
+    from steinscope.bayes import from_posterior
+
+    found = _find_object(model, name)
+    try:
+        return from_posterior(source, found)
+    except InputError as error:
+        raise error.renamed({"data": "x", "fit": "x"}.get(error.argument, name)) from error.__cause__
+    except Exception as error:
+        raise InputError(name, f"its score fails at the draws: {_one_line(error)}") from error
 
 
 def _try_out(model: Any, x: np.ndarray, name: str) -> None:

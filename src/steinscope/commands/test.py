@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import HeaderOption, SeedOption, load_model, read_points, read_scores
+from steinscope.commands.inputs import (
+    HeaderOption,
+    SeedOption,
+    is_posterior,
+    load_draws,
+    load_model,
+    read_points,
+    read_scores,
+)
 from steinscope.commands.options import Count, Flag
 from steinscope.commands.outputs import check_output, json_text, write_output
 from steinscope.errors import InputError
@@ -59,11 +67,14 @@ def test(
 
         steinscope test points.npy --model runs/moons --method ksd --json
 
+        steinscope test posterior.nc --model mymodels:eight_schools
+
     Parameters
     ----------
     x
         The points: a .npy, .npz, .csv or .parquet file, one point in each row. FILE.npz:NAME is one array
         of an .npz file with several, and - the standard input. Names of columns are used in what is printed.
+        A .nc file is a posterior that ArviZ has saved; the model is then one of PyMC, NumPyro or BridgeStan.
     score
         A file with the model's score at each point, of the same shape.
     model
@@ -102,24 +113,14 @@ def test(
     _check_sources(method, score, model, samples, support)
     if explain and method != LEARNED:
         raise InputError("explain", f"only a learned test has a critic to explain, got --method {method}")
-    table = read_points(x, header=header)
-    points = table.array
-    if samples is not None:
-        target: Any = read_points(samples, "samples", header=header).array
-    elif score is not None:
-        from steinscope.points import check_rows
-
-        target = read_scores(score, table, "score", header=header)
-        check_rows(target, "score")
-    else:
-        target = load_model(str(model), points)
+    points, target, columns = _load(x, score, model, samples, header)
     options = {
         "support": None if support is None else read_support(support),
         "scheme": scheme,
         "critics": critics,
         "blocks": blocks,
         "repeats": repeats,
-        "names": table.names,
+        "names": columns,
     }
     result = _run_test(points, target, method, alpha=alpha, seed=seed, progress=not quiet, **options)
     explanation = result.explain() if explain else None
@@ -138,6 +139,25 @@ def test(
         if report is not None:
             print(f"report: {report}")
     return int(fail_on_reject and result.rejected)
+
+
+def _load(x: str, score: str | None, model: str | None, samples: str | None, header: bool | None) -> tuple:
+    """The points, what they are held against, and the names of their coordinates."""
+    if is_posterior(x):
+        if model is None:
+            raise InputError("model", f"{x} is a posterior: give the model that was sampled as --model MODULE:MODEL")
+        draws = load_draws(x, model)
+        return draws, draws.model, draws.names
+    table = read_points(x, header=header)
+    if samples is not None:
+        return table.array, read_points(samples, "samples", header=header).array, table.names
+    if score is not None:
+        from steinscope.points import check_rows
+
+        scores = read_scores(score, table, "score", header=header)
+        check_rows(scores, "score")
+        return table.array, scores, table.names
+    return table.array, load_model(str(model), table.array), table.names
 
 
 def _check_method(method: str, **options: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from steinscope.densities import model_of
 from steinscope.errors import InputError
 from steinscope.gof.pairs import few_points_test
 from steinscope.gof.prequential import prequential_test
@@ -27,7 +28,7 @@ ORDERS = 4
 
 def gof_test(
     x: Any,
-    model: Any,
+    model: Any = None,
     *,
     support: Any = None,
     scheme: Literal["prequential", "split"] = "prequential",
@@ -45,9 +46,9 @@ def gof_test(
     """Test the hypothesis that the points come from the model (Algorithm 2 of the paper, and a stronger scheme).
 
     Arguments:
-        x: The points, an array (n, ...), a data frame or a memmap; at least 20 of them. Fewer than 100 are too few for
-            critics to learn from: then the test is over all pairs of points.
-        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
+        x: The points, an array (n, ...), a data frame or a memmap; or `Draws` of a posterior. At least 20 of them; fewer
+            than 100 are too few for critics to learn from: then the test is over all pairs of points.
+        model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: Where the model's density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint
             of torch.distributions, or a list with one of them for each coordinate. By default what the model says, as
             those of torch.distributions do; `"real"` to look at x as it is.
@@ -80,6 +81,7 @@ def gof_test(
     if repeats is not None:
         repeats = check_count("repeats", repeats, most=MOST_REPEATS)
     check_choice("scheme", scheme, ("prequential", "split"))
+    model = model_of(x, model)
     points = make_points(x, model, support=support, names=names, dtype=dtype, device=device).with_room()
     if scheme == "split":
         if len(points) < LEAST_POINTS:
