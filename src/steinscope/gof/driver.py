@@ -46,8 +46,8 @@ def gof_test(
     """Test the hypothesis that the points come from the model (Algorithm 2 of the paper, and a stronger scheme).
 
     Arguments:
-        x: The points, an array (n, ...), a data frame or a memmap; or `Draws` of a posterior. At least 20 of them; fewer
-            than 100 are too few for critics to learn from: then the test is over all pairs of points.
+        x: The points, an array (n, ...), a data frame or a memmap; or `Draws` of a posterior. At least 20 points;
+            fewer than 100 are too few for critics to learn from: then the test is over all pairs of points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: Where the model's density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint
             of torch.distributions, or a list with one of them for each coordinate. By default what the model says, as
