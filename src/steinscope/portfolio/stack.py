@@ -28,7 +28,7 @@ _RIDGES = (100.0, 10.0, 1.0, 0.1, 0.01)
 _BATCH_NUMBERS = 2**17
 _BEGIN_ROWS = 8192
 # A critic must be better than one that is more strongly regularised by so many standard errors.
-_SURE = 1.0
+_SURE = 1.5
 
 
 def batch_rows(dim: int) -> int:
@@ -135,12 +135,46 @@ def stack_weights(members: Sequence[Member], l2: float) -> Float[Tensor, " k"]:
     """The weights of critics, from what the validation points say. Halves of them choose the ridge for each other."""
     if not members:
         return torch.zeros(0, dtype=torch.float64)
-    every, *halves = (_moments(members, rows) for rows in (slice(None), slice(0, None, 2), slice(1, None, 2)))
+    every, *halves = (_Moments.of(members, rows) for rows in (slice(None), slice(0, None, 2), slice(1, None, 2)))
 
     def quality(ridge: float) -> float:
-        return sum(_quality(_solve(*seen, l2, ridge), *unseen, l2) for seen, unseen in (halves, halves[::-1]))
+        return sum(unseen.quality(_solve(seen, l2, ridge), l2) for seen, unseen in (halves, halves[::-1]))
 
-    return _solve(*every, l2, max(_RIDGES, key=quality))
+    return _solve(every, l2, max(_RIDGES, key=quality))
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """What some validation points say about critics.
+
+    Arguments:
+        products: Their mean products.
+        means: Their mean Stein values.
+        stderr: The standard errors of these means.
+    """
+
+    products: Float[Tensor, "k k"]
+    means: Float[Tensor, " k"]
+    stderr: Float[Tensor, " k"]
+
+    @classmethod
+    def of(cls, members: Sequence[Member], rows: slice) -> _Moments:
+        fields = [member.f[rows].double() for member in members]
+        values = torch.stack([member.values[rows].double() for member in members])
+        products = torch.stack([torch.stack([(a * b).sum(1).mean() for b in fields]) for a in fields])
+        spread = values.std(1) if values.shape[1] > 1 else torch.zeros_like(values[:, 0])
+        return cls(products, values.mean(1), spread / math.sqrt(values.shape[1]))
+
+    def sure_means(self) -> Float[Tensor, " k"]:
+        """The means, shrunk by their noise: what is no larger than its standard error is nothing.
+
+        The Stein values of a narrow critic are far noisier than it is long, so that its best length is mostly noise.
+        """
+        return self.means * (1 - (self.stderr / self.means.abs().clamp_min(1e-300)).square()).clamp_min(0.0)
+
+    def quality(self, weights: Tensor, l2: float) -> float:
+        """The penalised mean Stein value of a weighted sum."""
+        return float(weights @ self.means - l2 * weights @ self.products @ weights)
 
 
 def _lengths(products: Tensor, means: Tensor, l2: float) -> Tensor:
@@ -148,17 +182,12 @@ def _lengths(products: Tensor, means: Tensor, l2: float) -> Tensor:
     return (means / (2 * l2 * products.diagonal()).clamp_min(1e-300)).clamp(0.01, 100.0)
 
 
-def _moments(members: Sequence[Member], rows: slice) -> tuple[Tensor, Tensor]:
-    fields = [member.f[rows].double() for member in members]
-    products = torch.stack([torch.stack([(a * b).sum(1).mean() for b in fields]) for a in fields])
-    return products, torch.stack([member.values[rows].double().mean() for member in members])
-
-
-def _solve(products: Tensor, means: Tensor, l2: float, ridge: float) -> Tensor:
+def _solve(seen: _Moments, l2: float, ridge: float) -> Tensor:
     """The best weights that are not negative, drawn by the ridge towards the best critic alone.
 
     Weights that would be negative are set to zero one after the other.
     """
+    products, means = seen.products, seen.sure_means()
     lengths = _lengths(products, means, l2)
     products, means = products * torch.outer(lengths, lengths), means * lengths
     sizes = products.diagonal()
@@ -176,10 +205,6 @@ def _solve(products: Tensor, means: Tensor, l2: float, ridge: float) -> Tensor:
             return lengths * torch.zeros_like(means).index_copy_(0, left, weights)
         left = left[torch.arange(len(left)) != int(weights.argmin())]
     return torch.zeros_like(means)
-
-
-def _quality(weights: Tensor, products: Tensor, means: Tensor, l2: float) -> float:
-    return float(weights @ means - l2 * weights @ products @ weights)
 
 
 class Stack(Critic):
