@@ -7,6 +7,9 @@ DOCS_STAMP := .venv/.docs-installed
 OLDEST := .venv-oldest
 OLDEST_STAMP := $(OLDEST)/.installed
 
+BAYES := .venv-bayes
+BAYES_STAMP := $(BAYES)/.installed
+
 .PHONY: demo test soak fuzz test-oldest browser lint bench bench-compare docs clean
 
 demo: $(STAMP)

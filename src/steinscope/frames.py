@@ -51,7 +51,7 @@ def _first_other(column: np.ndarray) -> Any:
 
 
 def coordinate_names(x: Any, names: Any, dim: int) -> Names:
-    """The names that were given, or the columns of x where it is a data frame.
+    """The names that were given, or those that x has: the columns of a data frame, the coordinates of an xarray.
 
     Arguments:
         x: The points as the user holds them.
@@ -59,7 +59,7 @@ def coordinate_names(x: Any, names: Any, dim: int) -> Names:
         dim: How many coordinates a point has.
     """
     if names is None:
-        return tuple(map(str, x.columns)) if is_frame(x) else None
+        return tuple(map(str, x.columns)) if is_frame(x) else _axis_labels(x)
     is_list = isinstance(names, Iterable) and not isinstance(names, str)
     if not is_list or not all(isinstance(name, str) for name in names):
         raise InputError("names", f"expected one string for each coordinate, got {names!r}")
@@ -67,6 +67,14 @@ def coordinate_names(x: Any, names: Any, dim: int) -> Names:
     if len(labels) != dim:
         raise InputError("names", f"expected one for each of {dim} coordinates, got {len(labels)}")
     return labels
+
+
+def _axis_labels(x: Any) -> Names:
+    """What an array of xarray calls its columns, if anything."""
+    dims, coords = getattr(x, "dims", ()), getattr(x, "coords", ())
+    if not isinstance(dims, tuple) or len(dims) != 2 or dims[1] not in coords:
+        return None
+    return tuple(str(label) for label in np.asarray(coords[dims[1]]))
 
 
 def coordinate_label(names: Names, coordinate: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,35 +66,42 @@ class _Sites:
     """
 
     def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        jax, handlers = load_library("jax", "numpyro"), load_library("numpyro.handlers", "numpyro")
-        util = load_library("numpyro.infer.util", "numpyro")
+        handlers = load_library("numpyro.handlers", "numpyro")
+        self._util = load_library("numpyro.infer.util", "numpyro")
         self.model, self.args, self.kwargs = handlers.seed(model, 0), args, kwargs
         try:
-            info = util.initialize_model(jax.random.PRNGKey(0), model, model_args=args, model_kwargs=kwargs)
+            trace = handlers.trace(self.model).get_trace(*args, **kwargs)
         except TypeError as error:
             raise InputError("model", f"it cannot be called with the arguments given: {error}") from error
-        trace = info.model_trace
         self.latent = {
             name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]
         }
-        free = info.param_info.z
-        # In the order of the model, where dictionaries of JAX are sorted.
-        self.shapes = {name: np.shape(free[name]) for name in self.latent if name in free}
-        self._potential = info.potential_fn
-        self._util = util
 
     def check_discrete(self, container: Container) -> None:
-        """Discrete sites of which there are draws have no score."""
+        """Discrete sites have no score. NumPyro sums over those that it can, of which there are then no draws."""
         for name, site in self.latent.items():
-            if name not in self.shapes and (name in container.variables or not _is_enumerated(site)):
+            fn = site["fn"]
+            if fn.support.is_discrete and (name in container.variables or not fn.has_enumerate_support):
                 raise InputError("model", f"the site {name!r} is discrete: it has no score, and the test needs one")
+
+    @cached_property
+    def _info(self) -> Any:
+        key = load_library("jax", "numpyro").random.PRNGKey(0)
+        return self._util.initialize_model(key, self.model, model_args=self.args, model_kwargs=self.kwargs)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of the unconstrained coordinates of each site."""
+        free = self._info.param_info.z
+        # In the order of the model, where dictionaries of JAX are sorted.
+        return {name: np.shape(free[name]) for name in self.latent if name in free}
 
     def density(self) -> Posterior:
         """The posterior in unconstrained coordinates."""
         names = list(self.shapes)
         return tree_density(
             load_library("jax", "numpyro"),
-            lambda parts: -self._potential(dict(zip(names, parts, strict=True))),
+            lambda parts: -self._info.potential_fn(dict(zip(names, parts, strict=True))),
             list(self.shapes.values()),
         )
 
@@ -118,11 +126,6 @@ class _Sites:
             transform = _transform_name(transforms(self.latent[name]["fn"].support))
             found += transformed_labels(transform, name, container.variables[name].labels, shape)
         return found
-
-
-def _is_enumerated(site: dict[str, Any]) -> bool:
-    """Whether a discrete site is summed over, so that it is no part of the draws."""
-    return site["infer"].get("enumerate") == "parallel"
 
 
 _SHORT_NAMES = {
@@ -179,7 +182,7 @@ def _container(data: Any, sites: _Sites) -> Container:
     for name, values in data.items():
         values = np.asarray(values)
         # Draws of one chain, as `get_samples` returns them by default.
-        is_one_chain = name in sites.shapes and values.ndim == np.ndim(sites.latent[name]["value"]) + 1
+        is_one_chain = name in sites.latent and values.ndim == np.ndim(sites.latent[name]["value"]) + 1
         found[name] = _variable(name, values[None] if is_one_chain else values)
     return Container(found)
 
