@@ -10,7 +10,7 @@ OLDEST_STAMP := $(OLDEST)/.installed
 BAYES := .venv-bayes
 BAYES_STAMP := $(BAYES)/.installed
 
-.PHONY: demo test soak fuzz test-oldest browser lint bench bench-compare docs clean
+.PHONY: demo test soak fuzz test-oldest test-bayes browser lint bench bench-compare docs clean
 
 demo: $(STAMP)
 	$(BIN)/steinscope demo
@@ -30,6 +30,10 @@ fuzz: $(STAMP)
 test-oldest: $(OLDEST_STAMP)
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -m "not slow" tests/commands tests/data tests/kernels tests/models tests/report \
 		--ignore tests/report/test_browser.py
+
+# Real samplers: PyMC, NumPyro and BlackJAX. Warnings of theirs are no errors of ours.
+test-bayes: $(BAYES_STAMP)
+	OMP_NUM_THREADS=1 $(BAYES)/bin/python -m pytest -n 2 --dist loadscope -q -W default tests_bayes
 
 # The reports are tested in Chromium. It is installed by root; for others those tests say that they are skipped.
 browser:
@@ -57,7 +61,7 @@ docs: $(DOCS_STAMP)
 	@echo "open docs/_build/html/index.html"
 
 clean:
-	rm -rf .venv $(OLDEST) results docs/_build
+	rm -rf .venv $(OLDEST) $(BAYES) results docs/_build
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
@@ -76,4 +80,12 @@ $(OLDEST_STAMP): pyproject.toml constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints.txt "pip>=25.1"
 	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --build-constraint constraints.txt \
 		beartype hypothesis pytest --editable ".[parquet]"
+	touch $@
+
+$(BAYES_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(BAYES)
+	$(BAYES)/bin/python -m pip install --quiet --constraint constraints.txt "pip>=25.1"
+	$(BAYES)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(BAYES)/bin/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --group bayes \
+		--editable ".[arviz,blackjax,numpyro,pymc]"
 	touch $@
