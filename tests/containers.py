@@ -18,6 +18,9 @@ class Array:
     def to_numpy(self):
         return self.values
 
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype=dtype)
+
 
 class Dataset:
     """As much of an xarray.Dataset as is used."""

@@ -6,6 +6,7 @@ from steinscope.frames import coordinate_names, frame_numbers, is_frame
 from steinscope.kernels import ksd_test
 from steinscope.scoring import make_points
 
+from containers import Array
 from helpers import normal
 
 
@@ -76,3 +77,10 @@ def test_a_column_without_numbers_is_named():
         make_points(Frame({"a": [1.0, 2.0], "city": ["Rome", "Oslo"]}), None)
     with pytest.raises(InputError, match="x: row 1 holds nan"):
         make_points(Frame({"a": [1, 2], "b": [0.5, None]}), None)
+
+
+def test_names_come_from_the_coordinates_of_an_xarray():
+    names = Array(np.array(["age", "income"]), ["column"])
+    assert coordinate_names(Array(np.zeros((3, 2)), ["row", "column"], {"column": names}), None, 2) == ("age", "income")
+    assert coordinate_names(Array(np.zeros((3, 2)), ["row", "column"]), None, 2) is None
+    assert coordinate_names(np.zeros((3, 2)), None, 2) is None

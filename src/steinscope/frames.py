@@ -1,7 +1,7 @@
 """Data frames: their numbers, and the names of their columns.
 
 Anything with `columns` and `to_numpy()` counts as one, so that frames of pandas and Polars are taken and neither is
-needed.
+needed. Arrays of xarray have names for their columns, too.
 """
 
 from __future__ import annotations
