@@ -24,6 +24,7 @@ from steinscope.data.images import logit_log_det
 from helpers import generator
 
 IDX = bytes([0, 0, 8, 1, 0, 0, 3, 232])
+NOISE = np.random.default_rng(0).bytes(1000)
 
 
 def pixels(n=20, size=6):
@@ -51,7 +52,7 @@ def test_the_idx_header_is_that_of_the_format(tmp_path):
         (b"\x89PNG....", "not an idx file: it starts with 89 50 4e 47"),
         (bytes([0, 0, 8, 3, 0, 0]), "ends within its header"),
         (bytes([0, 0, 8, 1, 0, 0, 0, 5, 1, 2]), r"expected 5 bytes for shape \(5,\), got 2"),
-        (gzip.compress(IDX + np.random.default_rng(0).bytes(1000), mtime=0)[:60], "cannot be read: Compressed file ended before"),
+        (gzip.compress(IDX + NOISE, mtime=0)[:60], "cannot be read: Compressed file ended before"),
         (gzip.compress(IDX + bytes(999), mtime=0), r"expected 1000 bytes for shape \(1000,\), got 999"),
         (gzip.compress(IDX + bytes(1001), mtime=0), r"expected 1000 bytes for shape \(1000,\), got more"),
         (b"\x1f\x8b\x08" + bytes(7) + b"\xff" * 50, "cannot be read: Error -3 while decompressing"),

@@ -28,7 +28,7 @@ def ksdagg_test(
     support: Any = None,
     kernel: KernelName = "imq",
     factors: Sequence[float] = FACTORS,
-    metric: Coordinates = "scores",
+    metric: Coordinates = "scaled",
     draws: int = 1000,
     alpha: float = 0.05,
     seed: int = 0,

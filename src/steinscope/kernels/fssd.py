@@ -29,7 +29,7 @@ def fssd_test(
     train_share: float = 0.2,
     steps: int = 100,
     lr: float = 0.05,
-    metric: Coordinates = "scores",
+    metric: Coordinates = "scaled",
     draws: int = 3000,
     alpha: float = 0.05,
     seed: int = 0,

@@ -33,7 +33,7 @@ def ksd_test(
     support: Any = None,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
-    metric: Coordinates = "scores",
+    metric: Coordinates = "scaled",
     draws: int = 1000,
     alpha: float = 0.05,
     seed: int = 0,
@@ -47,9 +47,10 @@ def ksd_test(
         kernel: `"gaussian"` or `"imq"`, the inverse multiquadric of exponent one half.
         bandwidth: A number in the units of the metric, `"median"` for the median distance, or `"learned"`: the multiple
             of it with the most power on a fifth of the points, which are then left out of the test.
-        metric: The coordinates in which distances are measured: `"scores"`, each in units of one over its root mean
-            square score, which for a Gaussian is its standard deviation given the others; `"scaled"`, each in units
-            of its standard deviation; `"whitened"`, all of them uncorrelated; or `"identity"`, as they come.
+        metric: The coordinates in which distances are measured: `"scaled"`, each in units of its standard deviation;
+            `"whitened"`, all of them uncorrelated; `"identity"`, as they come; or `"scores"`, each in units of one over
+            its root mean square score. Those units are taken from the tested scores, and where scores are skewed and
+            points are few the test then rejects too often.
         draws: How many bootstrap draws.
         alpha: The level.
         seed: The source of signs and of the split.
@@ -78,7 +79,7 @@ def linear_ksd_test(
     support: Any = None,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
-    metric: Coordinates = "scores",
+    metric: Coordinates = "scaled",
     alpha: float = 0.05,
     seed: int = 0,
 ) -> TestResult:
