@@ -176,6 +176,7 @@ class Ranking:
         return "\n".join(lines)
 
 
+@torch.inference_mode(False)
 def compare(
     models: Mapping[str, Any],
     x: Any,

@@ -38,6 +38,7 @@ __all__ = ["CriticShare", "Estimate", "EstimatePlan", "EstimateSettings", "discr
 _METRIC_ROWS = 100_000
 _MOST_VALIDATION = 10_000
 _ATOM_ROWS = 1000
+MOST_FOLDS = 1000
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Estimate:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+@torch.inference_mode(False)
 def discrepancy(
     x: Any,
     model: Any = None,
@@ -225,7 +227,7 @@ class EstimateSettings:
         check_choice("metric", self.metric, get_args(MetricName))
         object.__setattr__(self, "split", _check_split(self.split))
         if self.folds is not None:
-            object.__setattr__(self, "folds", check_count("folds", self.folds, 2))
+            object.__setattr__(self, "folds", check_count("folds", self.folds, 2, MOST_FOLDS))
         if not isinstance(self.fit, FitSettings):
             raise InputError("settings", f"expected FitSettings(...), got {type(self.fit).__name__}")
 

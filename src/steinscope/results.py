@@ -39,7 +39,7 @@ class Finding:
         critic: The critic that found it.
         output: The coordinate whose score was looked at.
         input: The coordinate of which a function was taken.
-        function: Which function of the standardised coordinate u.
+        function: Which function of the standardised coordinate u; "constant" for u itself where it does not vary.
         z: How many standard errors the average lies from zero, over all points.
         names: What the two coordinates are called, if anybody has named them.
     """
@@ -62,6 +62,8 @@ class Finding:
 
     def __str__(self) -> str:
         output, input = self.names or (coordinate_label(None, self.output), coordinate_label(None, self.input))
+        if self.function == "constant":
+            return f"{output} is constant, and the model says that it varies (z = {self.z:.1f})"
         if self.function == "u" and self.output == self.input:
             what = f"{output} spreads {'less' if self.z > 0 else 'more'} than the model says"
         elif self.function == "u":

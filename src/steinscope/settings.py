@@ -5,14 +5,14 @@ Nothing here imports torch, so that the command line can list them without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
 
 from steinscope.errors import InputError
 from steinscope.registries import OBJECTIVES
-from steinscope.support.checks import check_choice, check_count, check_level, check_number, check_seed
+from steinscope.support.checks import check_choice, check_count, check_flag, check_level, check_number, check_seed
 
 __all__ = [
     "SELECTIONS",
@@ -92,7 +92,8 @@ class FitSettings:
         _keep(self, check_count, "steps", "every", "batch_size", *(["patience"] if self.patience is not None else []))
         _keep(self, partial(check_number, least=0), "weight_decay")
         _keep(self, partial(check_number, over=0), "lr")
-        if isinstance(self.select, str) and self.select not in SELECTIONS:
+        _keep(self, check_flag, "lr_decay")
+        if self.select not in SELECTIONS if isinstance(self.select, str) else not callable(self.select):
             choices = ", ".join(map(repr, SELECTIONS))
             raise InputError("select", f"expected {choices} or a function, got {self.select!r}")
 
@@ -137,10 +138,11 @@ class TrainSettings:
         _keep(self, partial(check_number, least=0), "weight_decay")
         _keep(self, check_level, "average")
         _keep(self, check_seed, "seed")
-        if len(self.betas) != 2:
+        _keep(self, check_flag, "lr_decay")
+        if isinstance(self.betas, str) or not isinstance(self.betas, Sequence) or len(self.betas) != 2:
             raise InputError("betas", f"expected two numbers, got {self.betas!r}")
-        for beta in self.betas:
-            check_number("betas", beta, least=0, under=1)
+        betas = tuple(check_number("betas", beta, least=0, under=1) for beta in self.betas)
+        object.__setattr__(self, "betas", betas)
 
     def fixed(self) -> dict[str, Any]:
         """What must stay the same when a run is resumed. The number of steps may grow unless something falls to zero

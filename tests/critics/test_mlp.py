@@ -119,7 +119,7 @@ def test_the_same_seed_gives_the_same_weights():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: MLP(0), "MLP: dim, width and depth must be at least 1, got 0, 300 and 2"),
+        (lambda: MLP(0), "dim: expected a whole number from 1 on, got 0"),
         (lambda: MLP(2, dropout=1.0), "dropout: expected a number from 0 to below 1, got 1.0"),
         (lambda: MLP(2).value_and_divergence(torch.ones(1, 3)), "x: this critic takes points of 2 coordinates, got 3"),
     ],

@@ -30,7 +30,7 @@ def test_the_critic_is_trained_as_in_the_paper(monkeypatch):
     seen = {}
 
     def spy(critic, train, validation, objective, settings, **options):
-        seen.update(critic=critic, parts=(len(train), len(validation)), objective=objective, settings=settings)
+        seen.update(critic=critic.critic, parts=(len(train), len(validation)), objective=objective, settings=settings)
         return fit_points(critic, train, validation, objective, replace(settings, steps=10, every=5), **options)
 
     monkeypatch.setattr(split, "fit_points", spy)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import steinscope.models
@@ -118,3 +119,12 @@ def test_samples_come_from_the_density(name):
         values = (as_density(density).score(x).detach() * x).flatten(1).sum(1) + x[0].numel()
         z = float(values.mean() / values.std()) * math.sqrt(len(values))
         assert (abs(z) < 5) == is_right, z
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_states_are_contiguous_for_safetensors(name, tmp_path):
+    model = MODELS[name][0](0)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    before = model.state_dict()
+    model.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

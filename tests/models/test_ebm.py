@@ -76,7 +76,7 @@ def test_its_features_are_the_last_hidden_layer():
 def test_errors():
     with pytest.raises(InputError, match="std: expected positive numbers"):
         EBM.perceptron(2, std=-1.0)
-    with pytest.raises(InputError, match="Perceptron: expected dim, width and depth of at least 1, got 2, 0 and 2"):
+    with pytest.raises(InputError, match="width: expected a whole number from 1 on, got 0"):
         EBM.perceptron(2, width=0)
     with pytest.raises(InputError, match="net: expected a torch.nn.Module from points to energies, got int"):
         inspect.unwrap(EBM.__init__)(EBM.__new__(EBM), 2, 3)

@@ -66,7 +66,7 @@ def test_mixing_matrices_are_well_conditioned():
 def test_errors():
     with pytest.raises(InputError, match=r"weights: expected a matrix of shape \(2, 2\), got \(2, 3\)"):
         ICA(2, weights=torch.zeros(2, 3))
-    with pytest.raises(InputError, match="dim: expected a whole number of at least 1, got 0"):
+    with pytest.raises(InputError, match="dim: expected a whole number from 1 on, got 0"):
         ICA(0)
     with pytest.raises(InputError, match='source: expected "logistic" or "laplace", got \'cauchy\''):
         inspect.unwrap(ICA.__init__)(ICA.__new__(ICA), 2, "cauchy")

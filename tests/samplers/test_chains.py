@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from torch.distributions import Normal
 
 from steinscope import InputError, NonFiniteError, from_score
 from steinscope.models import Gaussian
-from steinscope.samplers import MALA, SGLD, Info, State, run_chains
+from steinscope.samplers import HMC, MALA, SGLD, Info, State, run_chains
 
 from helpers import generator, normal
 
@@ -52,3 +53,10 @@ def test_errors():
         run_chains(SGLD(MODEL), x, 5, burn_in=5)
     with pytest.raises(NonFiniteError, match="sampling: the chains left all bounds by step 300; take smaller steps"):
         run_chains(SGLD(from_score(lambda x: x**3), 1.0), 10 + x, 300)
+
+
+def test_chains_of_single_numbers():
+    """1000 chains of one number each end in the model's distribution, within 4 standard errors."""
+    for sampler in (MALA(Normal(1.0, 2.0), 2.0), HMC(Gaussian([1.0], std=2.0), 0.5), SGLD(Normal(1.0, 2.0), 0.1)):
+        x = run_chains(sampler, torch.zeros(1000), 200).x
+        assert x.shape == (1000,) and abs(float(x.mean()) - 1) < 4 * 2 / 1000**0.5

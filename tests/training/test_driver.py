@@ -13,6 +13,7 @@ from steinscope import InputError
 from steinscope.critics import MLP
 from steinscope.models import RBM, Gaussian
 from steinscope.objectives import ContrastiveDivergence, LearnedStein
+from steinscope.registries import OBJECTIVES
 from steinscope.training import train
 
 from helpers import gaussian_points, network
@@ -64,6 +65,7 @@ import gc, resource, torch
 from steinscope.critics import MLP
 from steinscope.models import EBM
 from steinscope.objectives import LearnedStein
+from steinscope.registries import OBJECTIVES
 from steinscope.training import train
 
 def tensors():
@@ -311,3 +313,11 @@ def test_checkpoints_of_something_else(tmp_path):
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     runs(Gaussian(torch.zeros(2)), checkpoint=tmp_path)
     assert files == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_points_that_are_single_numbers(objective):
+    x = 3.0 + Gaussian([0.0]).sample(200)[:, 0]
+    model = Gaussian([0.0])
+    result = train(model, x, objective=objective, steps=5, batch_size=50, lr=0.1, progress=False)
+    assert bool(model.mean > 0) and np.isfinite(result.history.model_loss).all()

@@ -76,6 +76,7 @@ class Fit:
     coordinates: Unconstrained | None = None
 
 
+@torch.inference_mode(False)
 def fit_critic(
     critic: Critic | torch.nn.Module,
     x: Any,

@@ -15,6 +15,7 @@ from steinscope.maps.activations import dropout_mask, linear_with_trace, swish_w
 from steinscope.maps.divergence import draw_probe
 from steinscope.maps.layers import linear_layers
 from steinscope.shapes import PerPoint, Points, flattened
+from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import Seed, default_generator, make_generator
 
 __all__ = ["MLP"]
@@ -56,14 +57,12 @@ class MLP(Critic):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        if min(dim, width, depth) < 1:
-            raise InputError("MLP", f"dim, width and depth must be at least 1, got {dim}, {width} and {depth}")
-        if not 0.0 <= dropout < 1.0:
-            raise InputError("dropout", f"expected a number from 0 to below 1, got {dropout}")
+        dim, width, depth = check_count("dim", dim), check_count("width", width), check_count("depth", depth)
+        dropout = check_number("dropout", dropout, least=0, under=1)
         self.dim, self.dropout, self.trace = dim, dropout, check_trace(trace)
         generator = make_generator(seed)
         self.layers = linear_layers([dim, *[width] * depth, dim], generator)
-        self.skip = nn.Parameter(torch.zeros(dim, dim)) if skip else None
+        self.skip = nn.Parameter(torch.zeros(dim, dim, dtype=torch.float32)) if skip else None
 
     def forward(self, x: Points) -> Points:
         """The value f(x) at each point, without dropout."""

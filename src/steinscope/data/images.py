@@ -153,13 +153,13 @@ def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n
     generator = make_generator(seed, purpose="sample")
     grid = (torch.arange(size) + 0.5) / size - 0.5
     y, x = torch.meshgrid(grid, grid, indexing="ij")
-    centre = 0.3 * torch.rand(n, 2, 1, 1, generator=generator) - 0.15
+    centre = 0.3 * torch.rand(n, 2, 1, 1, generator=generator, dtype=torch.float32) - 0.15
     x, y = x - centre[:, 0], y - centre[:, 1]
-    angle = math.pi * torch.rand(n, 1, 1, generator=generator)
+    angle = math.pi * torch.rand(n, 1, 1, generator=generator, dtype=torch.float32)
     along, across = x * torch.cos(angle) + y * torch.sin(angle), y * torch.cos(angle) - x * torch.sin(angle)
     bar = torch.maximum(across.abs(), (along.abs() - 0.25).clamp_min(0.0))
     ring = ((x.square() + y.square()).sqrt() - 0.2).abs()
-    distance = torch.where(torch.rand(n, 1, 1, generator=generator) < 0.5, bar, ring)
+    distance = torch.where(torch.rand(n, 1, 1, generator=generator, dtype=torch.float32) < 0.5, bar, ring)
     light = torch.sigmoid((0.06 - distance) / 0.02)
     return (255 * light).round().to(torch.uint8)
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.errors import InputError
+from steinscope.support.checks import check_count
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["TOY", "draw_toy", "moons", "moons_density"]
@@ -29,55 +30,54 @@ def draw_toy(name: str, n: int, seed: Seed = 0) -> PlanePoints:
     """
     if name not in TOY:
         raise InputError("name", f"expected one of {', '.join(TOY)}, got {name!r}")
-    if n < 1:
-        raise InputError("n", f"expected at least 1, got {n}")
-    return TOY[name](n, make_generator(seed, purpose="sample"))
+    return TOY[name](check_count("n", n), make_generator(seed, purpose="sample"))
 
 
 def moons(n: int, seed: Seed = 0) -> PlanePoints:
     """Two interleaving half circles, with Gaussian noise."""
-    return _moons(n, make_generator(seed, purpose="sample"))
+    return _moons(check_count("n", n), make_generator(seed, purpose="sample"))
 
 
 def moons_density(components: int = 100) -> torch.distributions.MixtureSameFamily:
     """The density of `moons`, as a mixture of Gaussians that are dense along the half circles."""
-    angle = math.pi * (torch.arange(components) + 0.5) / components
+    angle = math.pi * (torch.arange(components, dtype=torch.float32) + 0.5) / components
     centres = torch.cat([_moon(angle, torch.full((components,), upper)) for upper in (True, False)])
     family = torch.distributions
     return family.MixtureSameFamily(
-        family.Categorical(torch.ones(len(centres))),
+        family.Categorical(torch.ones(len(centres), dtype=torch.float32)),
         family.Independent(family.Normal(centres, MOONS_NOISE), 1),
     )
 
 
 def _moon(angle: Tensor, upper: Tensor) -> Tensor:
-    sign = torch.where(upper, 1.0, -1.0)
+    sign = torch.where(upper, 1.0, -1.0).to(angle)
     x = sign * (torch.cos(angle) - 0.5)
     y = sign * (torch.sin(angle) - 0.25)
     return MOONS_SCALE * torch.stack([x, y], 1)
 
 
 def _moons(n: int, generator: torch.Generator) -> PlanePoints:
-    angle = math.pi * torch.rand(n, generator=generator)
-    upper = torch.rand(n, generator=generator) < 0.5
-    return _moon(angle, upper) + MOONS_NOISE * torch.randn(n, 2, generator=generator)
+    angle = math.pi * torch.rand(n, generator=generator, dtype=torch.float32)
+    upper = torch.rand(n, generator=generator, dtype=torch.float32) < 0.5
+    return _moon(angle, upper) + MOONS_NOISE * torch.randn(n, 2, generator=generator, dtype=torch.float32)
 
 
 def _swissroll(n: int, generator: torch.Generator) -> PlanePoints:
-    turn = 1.5 * math.pi * (1 + 2 * torch.rand(n, generator=generator))
+    turn = 1.5 * math.pi * (1 + 2 * torch.rand(n, generator=generator, dtype=torch.float32))
     roll = turn[:, None] * torch.stack([torch.cos(turn), torch.sin(turn)], 1)
-    return (roll + torch.randn(n, 2, generator=generator)) / 5
+    return (roll + torch.randn(n, 2, generator=generator, dtype=torch.float32)) / 5
 
 
 def _eight_gaussians(n: int, generator: torch.Generator) -> PlanePoints:
-    angle = math.pi / 4 * torch.randint(8, (n,), generator=generator)
+    angle = math.pi / 4 * torch.randint(8, (n,), generator=generator).float()
     centres = 4 * torch.stack([torch.cos(angle), torch.sin(angle)], 1)
-    return (centres + 0.5 * torch.randn(n, 2, generator=generator)) / math.sqrt(2)
+    return (centres + 0.5 * torch.randn(n, 2, generator=generator, dtype=torch.float32)) / math.sqrt(2)
 
 
 def _pinwheel(n: int, generator: torch.Generator) -> PlanePoints:
-    noise = torch.randn(n, 2, generator=generator) * torch.tensor([0.3, 0.1]) + torch.tensor([1.0, 0.0])
-    arm = torch.randint(5, (n,), generator=generator)
+    noise = torch.randn(n, 2, generator=generator, dtype=torch.float32) * torch.tensor([0.3, 0.1], dtype=torch.float32)
+    noise[:, 0] += 1.0
+    arm = torch.randint(5, (n,), generator=generator).float()
     angle = 2 * math.pi / 5 * arm + 0.25 * torch.exp(noise[:, 0])
     cosine, sine = torch.cos(angle), torch.sin(angle)
     return 2 * torch.stack([cosine * noise[:, 0] + sine * noise[:, 1], cosine * noise[:, 1] - sine * noise[:, 0]], 1)
@@ -92,24 +92,24 @@ def _rings(n: int, generator: torch.Generator) -> PlanePoints:
 
 
 def _on_circles(radii: tuple[float, ...], noise: float, n: int, generator: torch.Generator) -> PlanePoints:
-    radius = torch.tensor(radii)[torch.randint(len(radii), (n,), generator=generator)]
-    angle = 2 * math.pi * torch.rand(n, generator=generator)
+    radius = torch.tensor(radii, dtype=torch.float32)[torch.randint(len(radii), (n,), generator=generator)]
+    angle = 2 * math.pi * torch.rand(n, generator=generator, dtype=torch.float32)
     points = radius[:, None] * torch.stack([torch.cos(angle), torch.sin(angle)], 1)
-    return points + noise * torch.randn(n, 2, generator=generator)
+    return points + noise * torch.randn(n, 2, generator=generator, dtype=torch.float32)
 
 
 def _two_spirals(n: int, generator: torch.Generator) -> PlanePoints:
-    turn = 3 * math.pi * torch.rand(n, generator=generator).sqrt()
+    turn = 3 * math.pi * torch.rand(n, generator=generator, dtype=torch.float32).sqrt()
     spiral = turn[:, None] * torch.stack([-torch.cos(turn), torch.sin(turn)], 1)
-    sign = torch.where(torch.rand(n, 1, generator=generator) < 0.5, 1.0, -1.0)
-    jitter = torch.rand(n, 2, generator=generator) * 0.5
-    return sign * (spiral + jitter) / 3 + 0.1 * torch.randn(n, 2, generator=generator)
+    sign = torch.where(torch.rand(n, 1, generator=generator, dtype=torch.float32) < 0.5, 1.0, -1.0).float()
+    jitter = torch.rand(n, 2, generator=generator, dtype=torch.float32) * 0.5
+    return sign * (spiral + jitter) / 3 + 0.1 * torch.randn(n, 2, generator=generator, dtype=torch.float32)
 
 
 def _checkerboard(n: int, generator: torch.Generator) -> PlanePoints:
-    first = 4 * torch.rand(n, generator=generator) - 2
+    first = 4 * torch.rand(n, generator=generator, dtype=torch.float32) - 2
     row = 2 * torch.randint(2, (n,), generator=generator)
-    second = torch.rand(n, generator=generator) - row + first.floor() % 2
+    second = torch.rand(n, generator=generator, dtype=torch.float32) - row + first.floor() % 2
     return 2 * torch.stack([first, second], 1)
 
 

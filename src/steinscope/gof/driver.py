@@ -26,6 +26,7 @@ MOST_REPEATS = 1000
 ORDERS = 4
 
 
+@torch.inference_mode(False)
 def gof_test(
     x: Any,
     model: Any = None,

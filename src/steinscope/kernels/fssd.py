@@ -20,6 +20,7 @@ __all__ = ["fssd_test"]
 MOST_LOCATIONS = 1000
 
 
+@torch.inference_mode(False)
 def fssd_test(
     x: Any,
     model: Any,

@@ -102,6 +102,8 @@ def linear_ksd_test(
     used = used.rows(torch.randperm(len(used), generator=generator, device=generator.device))
     half = len(used) // 2
     pairs = pair_values(radial(kernel, width), used.rows(slice(half)), used.rows(slice(half, 2 * half))).double()
+    if float(pairs.std()) == 0.0:
+        raise InputError("x", f"the Stein kernel is the same for all {half} pairs of points, so that it has no error")
     statistic = float(math.sqrt(half) * pairs.mean() / pairs.std())
     return TestResult(
         statistic,

@@ -104,7 +104,9 @@ def value_and_diagonal(
                     allow_unused=True,
                 )
                 if rows is not None:
-                    parts.append(rows.flatten(2).gather(2, index[:, None, None].expand(-1, len(x), 1))[..., 0])
+                    parts.append(
+                        rows.reshape(basis.shape).gather(2, index[:, None, None].expand(-1, len(x), 1))[..., 0]
+                    )
         diagonal = torch.cat(parts).T.reshape(x.shape) if parts else torch.zeros_like(value)
     if not keep_graph:
         value, diagonal = value.detach(), diagonal.detach()

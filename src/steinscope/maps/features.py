@@ -19,6 +19,7 @@ from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_diagonal, value_and_exact
 from steinscope.metric import Metric
 from steinscope.shapes import FlatPoints
+from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Affine", "AnyFeatures", "FeatureMap", "InCoordinates", "RandomCosines", "as_feature_map"]
@@ -150,11 +151,13 @@ class RandomCosines(FeatureMap):
         super().__init__()
         self.frequencies: Tensor
         self.phases: Tensor
-        if bandwidth <= 0:
-            raise InputError("bandwidth", f"expected a positive number, got {bandwidth}")
+        dim, count = check_count("dim", dim), check_count("count", count)
+        bandwidth = check_number("bandwidth", bandwidth, over=0)
         generator = make_generator(seed)
-        self.register_buffer("frequencies", torch.randn(count, dim, generator=generator) / bandwidth)
-        self.register_buffer("phases", 2 * math.pi * torch.rand(count, generator=generator))
+        self.register_buffer(
+            "frequencies", torch.randn(count, dim, generator=generator, dtype=torch.float32) / bandwidth
+        )
+        self.register_buffer("phases", 2 * math.pi * torch.rand(count, generator=generator, dtype=torch.float32))
         self.scale = math.sqrt(2 / count)
 
     def forward(self, x: FlatPoints) -> FeatureRows:

@@ -16,7 +16,7 @@ def linear_layers(sizes: list[int], generator: torch.Generator) -> nn.ModuleList
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    layer = nn.Linear(inputs, outputs, device="meta", dtype=torch.float32).to_empty(device="cpu")
     bound = 1 / math.sqrt(inputs)
     for parameter in layer.parameters():
         nn.init.uniform_(parameter, -bound, bound, generator=generator)

@@ -11,12 +11,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steinscope.densities import differentiable_score
+from steinscope.densities import differentiable_score, placement
 from steinscope.errors import InputError
 from steinscope.maps.activations import swish_with_derivative, swish_with_tangent
 from steinscope.maps.features import AnyFeatures, FeatureMap
 from steinscope.maps.layers import linear_layers
 from steinscope.shapes import Points, flattened
+from steinscope.support.checks import check_count
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["EBM", "HiddenFeatures", "Perceptron"]
@@ -34,10 +35,7 @@ class Perceptron(nn.Module):
 
     def __init__(self, dim: int, width: int = 300, depth: int = 2, *, seed: Seed = 0) -> None:
         super().__init__()
-        if min(dim, width, depth) < 1:
-            raise InputError(
-                "Perceptron", f"expected dim, width and depth of at least 1, got {dim}, {width} and {depth}"
-            )
+        dim, width, depth = check_count("dim", dim), check_count("width", width), check_count("depth", depth)
         self.layers = linear_layers([dim, *[width] * depth, 1], make_generator(seed))
 
     def hidden(self, x: Points) -> Float[Tensor, "n k"]:
@@ -103,12 +101,11 @@ class EBM(nn.Module):
         super().__init__()
         if not isinstance(net, nn.Module):
             raise InputError("net", f"expected a torch.nn.Module from points to energies, got {type(net).__name__}")
-        self.shape = (dim,) if isinstance(dim, int) else tuple(dim)
+        self.shape = tuple(check_count("dim", size) for size in (dim if isinstance(dim, Sequence) else (dim,)))
         self.dim = math.prod(self.shape)
-        if self.dim < 1:
-            raise InputError("dim", f"expected at least 1 coordinate, got {dim}")
         self.net = net
-        mean, std = (torch.as_tensor(part, dtype=torch.get_default_dtype()).detach() for part in (mean, std))
+        dtype, _ = placement(net, torch.float32, torch.device("cpu"))
+        mean, std = (torch.as_tensor(part, dtype=dtype).detach() for part in (mean, std))
         if not bool((std > 0).all()):
             raise InputError("std", "expected positive numbers")
         self.mean = nn.Parameter(mean.expand(self.shape).flatten().clone())
@@ -126,7 +123,7 @@ class EBM(nn.Module):
         seed: Seed = 0,
     ) -> EBM:
         """The paper's: with a `Perceptron`, whose score is in closed form and whose last layer gives `features`."""
-        coordinates = dim if isinstance(dim, int) else math.prod(dim)
+        coordinates = math.prod(dim) if isinstance(dim, Sequence) else dim
         return cls(Perceptron(coordinates, width, depth, seed=seed), dim, mean=mean, std=std)
 
     def energy(self, x: Points) -> Float[Tensor, " n"]:

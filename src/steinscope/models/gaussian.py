@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from steinscope.densities import first_line
 from steinscope.errors import InputError
+from steinscope.shapes import Points, flattened
+from steinscope.support.checks import check_count
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Gaussian"]
@@ -50,7 +54,8 @@ class Gaussian(nn.Module):
             if int(info) or not torch.allclose(covariance, covariance.T, rtol=1e-4, atol=1e-6):
                 raise InputError("covariance", "expected a symmetric positive definite matrix, and it is not")
         self.mean = nn.Parameter(mean.clone())
-        self.cholesky = nn.Parameter(cholesky.clone())
+        # Factors come column by column, and safetensors wants rows.
+        self.cholesky = nn.Parameter(cholesky.clone(memory_format=torch.contiguous_format))
 
     @property
     def covariance(self) -> Float[Tensor, "d d"]:
@@ -58,28 +63,34 @@ class Gaussian(nn.Module):
         lower = self.cholesky.tril()
         return lower @ lower.T
 
-    def _whitened(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "d n"]:
-        return torch.linalg.solve_triangular(self.cholesky.tril(), (x - self.mean).T, upper=False)
+    def _whitened(self, x: Points) -> Float[Tensor, "d n"]:
+        return torch.linalg.solve_triangular(self.cholesky.tril(), (flattened(x) - self.mean).T, upper=False)
 
-    def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    def log_prob(self, x: Points) -> Float[Tensor, " n"]:
         """The log-density at each point, normalised."""
         log_det = self.cholesky.diagonal().abs().log().sum()
         return -0.5 * self._whitened(x).square().sum(0) - log_det - 0.5 * len(self.mean) * math.log(2 * math.pi)
 
-    def score(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    def score(self, x: Points) -> Points:
         """The gradient of the log-density at each point."""
-        return -torch.linalg.solve_triangular(self.cholesky.tril().T, self._whitened(x), upper=True).T
+        score = -torch.linalg.solve_triangular(self.cholesky.tril().T, self._whitened(x), upper=True).T
+        return score.reshape(x.shape)
 
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n independent points."""
-        generator = make_generator(seed, self.mean.device, purpose="sample")
+        n, generator = check_count("n", n), make_generator(seed, self.mean.device, purpose="sample")
         noise = torch.randn(n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device)
         return noise @ self.cholesky.tril().T + self.mean
 
 
 def _as_tensor(value: Any, name: str) -> Tensor:
-    tensor = torch.as_tensor(value).detach()
+    try:
+        tensor = torch.as_tensor(
+            value, dtype=None if isinstance(value, Tensor | np.ndarray) else torch.float32
+        ).detach()
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(name, f"expected numbers, got {type(value).__name__} ({first_line(error)})") from error
     tensor = tensor if tensor.is_floating_point() else tensor.float()
     if not bool(tensor.isfinite().all()):
         raise InputError(name, f"expected finite numbers, got {value}")

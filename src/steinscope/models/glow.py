@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
+from steinscope.support.checks import check_count
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Glow"]
@@ -76,6 +78,7 @@ class Glow(nn.Module):
         self.latent_shapes.append((depth, height, width))
         # On a processor convolutions are a quarter faster with the channels last.
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self.register_state_dict_post_hook(_contiguous)
 
     def forward(self, x: Float[Tensor, "n *shape"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, ""]]:
         """The latent vector of each image, and the log-determinant of the map, which is the same for all images."""
@@ -111,7 +114,7 @@ class Glow(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0, temperature: float = 1.0) -> Float[Tensor, "n *shape"]:
         """n independent images; below temperature 1 the latent vectors are shrunk."""
-        like = next(self.parameters())
+        n, like = check_count("n", n), next(self.parameters())
         generator = make_generator(seed, like.device, purpose="sample")
         size = math.prod(self.shape)
         z = torch.randn(n, size, generator=generator, dtype=like.dtype, device=like.device)
@@ -140,8 +143,8 @@ class _Block(nn.Module):
 
     def __init__(self, depth: int, channels: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(depth, 1, 1))
-        self.log_scale = nn.Parameter(torch.zeros(depth, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(depth, 1, 1, dtype=torch.float32))
+        self.log_scale = nn.Parameter(torch.zeros(depth, 1, 1, dtype=torch.float32))
         half = depth // 2
         self.enter = _convolution(half, channels, 3, generator)
         self.middle = _convolution(channels, channels, 1, generator)
@@ -169,9 +172,17 @@ class _Block(nn.Module):
         return self.leave(functional.silu(self.middle(functional.silu(self.enter(kept)))))
 
 
+def _contiguous(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: Any) -> None:
+    """Weights in the usual order, as safetensors wants them."""
+    for name, value in state.items():
+        state[name] = value.contiguous()
+
+
 def _convolution(inputs: int, outputs: int, size: int, generator: torch.Generator) -> nn.Conv2d:
     """A convolution that keeps height and width, with torch's usual first weights, drawn from `generator`."""
-    layer = nn.Conv2d(inputs, outputs, size, padding=size // 2, device="meta").to_empty(device="cpu")
+    layer = nn.Conv2d(inputs, outputs, size, padding=size // 2, device="meta", dtype=torch.float32).to_empty(
+        device="cpu"
+    )
     bound = 1 / math.sqrt(inputs * size * size)
     for parameter in layer.parameters():
         nn.init.uniform_(parameter, -bound, bound, generator=generator)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
+from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["ICA", "UnnormalisedICA"]
@@ -38,16 +39,14 @@ class ICA(nn.Module):
         self, dim: int, source: Source = "logistic", *, weights: Any = None, smoothing: float = 0.1, seed: Seed = 0
     ) -> None:
         super().__init__()
-        if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
-            raise InputError("dim", f"expected a whole number of at least 1, got {dim!r}")
-        weights = _random_unmixing(dim, seed) if weights is None else torch.as_tensor(weights).detach().clone()
+        dim, smoothing = check_count("dim", dim), check_number("smoothing", smoothing, over=0)
+        weights = _random_unmixing(dim, seed) if weights is None else torch.as_tensor(weights).detach()
         if weights.shape != (dim, dim):
             raise InputError("weights", f"expected a matrix of shape {(dim, dim)}, got {tuple(weights.shape)}")
         if source not in ("logistic", "laplace"):
             raise InputError("source", f'expected "logistic" or "laplace", got {source!r}')
-        if not smoothing > 0:
-            raise InputError("smoothing", f"expected a positive number, got {smoothing}")
-        self.weights = nn.Parameter(weights)
+        # An inverse comes column by column, and safetensors wants rows.
+        self.weights = nn.Parameter(weights.clone(memory_format=torch.contiguous_format))
         self.source, self.smoothing = source, smoothing
         # The normaliser of the smoothed Laplace density is 2 ε K₁(ε), with K₁ a modified Bessel function.
         k1 = torch.special.modified_bessel_k1(torch.tensor(smoothing, dtype=torch.float64))
@@ -76,7 +75,7 @@ class ICA(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n independent points. Smoothed Laplace sources are drawn by rejection from Laplace ones."""
-        generator = make_generator(seed, self.weights.device, purpose="sample")
+        n, generator = check_count("n", n), make_generator(seed, self.weights.device, purpose="sample")
         like = {"generator": generator, "dtype": torch.float64, "device": self.weights.device}
         shape = (n, len(self.weights))
         if self.source == "logistic":

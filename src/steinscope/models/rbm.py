@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from steinscope.errors import InputError
 from steinscope.maps.features import FeatureMap
+from steinscope.support.checks import check_count
 from steinscope.support.randomness import Seed, make_generator, normal_rows, uniform_rows
 
 __all__ = ["RBM", "TanhFeatures"]
@@ -46,13 +47,18 @@ class RBM(nn.Module):
     @classmethod
     def random(cls, dim: int, hidden: int, seed: Seed = 0) -> RBM:
         """The paper's random RBM: B of signs, b and c standard normal."""
+        dim, hidden = check_count("dim", dim), check_count("hidden", hidden)
         generator = make_generator(seed)
         signs = torch.randint(2, (dim, hidden), generator=generator).float() * 2 - 1
-        return cls(signs, torch.randn(dim, generator=generator), torch.randn(hidden, generator=generator))
+        return cls(
+            signs,
+            torch.randn(dim, generator=generator, dtype=torch.float32),
+            torch.randn(hidden, generator=generator, dtype=torch.float32),
+        )
 
     def perturbed(self, scale: float, seed: Seed = 0) -> RBM:
         """The same RBM with Gaussian noise of this standard deviation added to B."""
-        noise = torch.randn(self.weights.shape, generator=make_generator(seed)).to(self.weights)
+        noise = torch.randn(self.weights.shape, generator=make_generator(seed), dtype=torch.float32).to(self.weights)
         return RBM(self.weights + scale * noise, self.visible, self.hidden)
 
     def _activation(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n h"]:
@@ -80,6 +86,7 @@ class RBM(nn.Module):
 
         The chains need not mix: with strong weights they stay near where they started for very long.
         """
+        n, steps = check_count("n", n), check_count("steps", steps, 0)
         generator = make_generator(seed, self.weights.device, purpose="sample")
         like = {"generator": generator, "dtype": self.weights.dtype, "device": self.weights.device}
         x = torch.randn(n, len(self.visible), **like) if start is None else start
@@ -112,7 +119,7 @@ class RBM(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n exact, independent points: h from its enumerated distribution, then x given h."""
-        states, log_weights = self._enumerate()
+        n, (states, log_weights) = check_count("n", n), self._enumerate()
         generator = make_generator(seed, self.weights.device, purpose="sample")
         probabilities = log_weights.softmax(0).cumsum(0)
         uniform = torch.rand(n, generator=generator, dtype=torch.float64, device=self.weights.device)

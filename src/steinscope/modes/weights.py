@@ -126,6 +126,7 @@ class ModeWeights:
         return "\n".join([*lines, "", f"p = {self.pvalue:.3g}: the points are {verdict} the model says"])
 
 
+@torch.inference_mode(False)
 def mode_weights(
     x: Any,
     model: Any,

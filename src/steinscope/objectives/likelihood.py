@@ -77,7 +77,7 @@ def grid_log_normaliser(
     low = check_number("low", low)
     high, size = check_number("high", high, over=low), check_count("size", size, 1, _MOST_CELLS)
     width = (high - low) / size
-    like = torch.zeros(()) if like is None else like
+    like = torch.zeros((), dtype=torch.float32) if like is None else like
     offsets = like.new_tensor([0.5, 0.5]) if shift is None else shift
     axis = low + width * torch.arange(size, dtype=like.dtype, device=like.device)
     first, second = torch.meshgrid(axis + width * offsets[0], axis + width * offsets[1], indexing="ij")

@@ -111,6 +111,7 @@ class ScoreMatchingEstimate:
         return f"Score matching {self.value:.5g} ± {self.stderr:.2g} ({len(self.values)} points)"
 
 
+@torch.inference_mode(False)
 def score_matching(
     x: Any,
     model: Any,

@@ -51,6 +51,7 @@ class AdditiveLearner(Learner):
         d = x.shape[1]
         self.centre = x.mean(0)
         self.spread = or_one(x.std(0))
+        self.first, self.varies = x[0].clone(), torch.zeros(d, dtype=torch.bool, device=x.device)
         # Function 0 is u itself; the others are sin(frequency u + phase), a cosine having phase π/2.
         pairs = [(frequency, phase) for frequency in self.frequencies for phase in (0.0, math.pi / 2)]
         table = torch.tensor([(1.0, 0.0), *pairs], dtype=x.dtype, device=x.device)
@@ -99,6 +100,7 @@ class AdditiveLearner(Learner):
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
         features = self._features(x)
         n = len(x)
+        self.varies |= (x != self.first).any(0)
         self.sums.addmm_(score.T, features.view(n, -1))
         self._diagonal(self.sums).add_(self._slope_sums(features.sum(0), n))
         self.count += n
@@ -154,8 +156,13 @@ class AdditiveLearner(Learner):
         ratio = self.ratio.view(-1)[self.kept] * self.variance_count / self.count
         z = (ratio / (1 - ratio / self.count).clamp_min(0.1)).sqrt() * self.sums.view(-1)[self.kept].sign()
         names = ["u", *(f"{name} {frequency:g}u" for frequency in self.frequencies for name in ("sin", "cos"))]
+        varies = self.varies.tolist()
+
+        def name(output: int, function: int, coordinate: int) -> str:
+            return "constant" if function == 0 and output == coordinate and not varies[output] else names[function]
+
         found = [
-            Finding(self.name, output, coordinate, names[function], size)
+            Finding(self.name, output, coordinate, name(output, function, coordinate), size)
             for output, function, coordinate, size in zip(
                 *(part.tolist() for part in self._entries()), z.tolist(), strict=True
             )

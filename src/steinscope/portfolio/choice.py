@@ -49,6 +49,8 @@ def choose_critics(critics: Critics, model: Any, n: int, purpose: Purpose) -> li
         n: How many points there are.
         purpose: What they are for.
     """
+    if not isinstance(critics, str | nn.Module | Sequence):
+        raise InputError("critics", f"expected names or critics of steinscope.critics, got {type(critics).__name__}")
     given = [critics] if isinstance(critics, str | nn.Module) else list(critics)
     if given in (["auto"], [CLOSED_FORM]):
         applying = [name for name, entry in CRITICS.items() if entry.applies(model, n, purpose)]

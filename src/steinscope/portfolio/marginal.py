@@ -39,7 +39,12 @@ class MarginalLearner(Learner):
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         ordered = x[:_QUANTILE_ROWS].T.contiguous().sort(1).values
-        ranks = torch.linspace(0.005, 0.995, self.knots, device=x.device).mul(ordered.shape[1] - 1).round().long()
+        ranks = (
+            torch.linspace(0.005, 0.995, self.knots, dtype=torch.float32, device=x.device)
+            .mul(ordered.shape[1] - 1)
+            .round()
+            .long()
+        )
         # Knots of each coordinate (K, d) at quantiles, and the width of the steps.
         self.places = ordered[:, ranks].T.contiguous()
         self.rate = 2 * self.knots / or_one(self.places[-1] - self.places[0])

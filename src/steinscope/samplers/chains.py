@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from steinscope.errors import NonFiniteError
+from steinscope.errors import InputError, NonFiniteError
 from steinscope.shapes import Points
 from steinscope.support.checks import check_count
 from steinscope.support.progress import progress_bar
@@ -106,6 +106,7 @@ class Chains:
         return self.state.original
 
 
+@torch.inference_mode(False)
 def run_chains(
     sampler: Sampler,
     x: Points | State,
@@ -138,7 +139,12 @@ def run_chains(
     check_count("burn_in", burn_in, 0, steps - 1)
     if every is not None:
         check_count("every", every)
-    state = x if isinstance(x, State) else sampler.begin(x.detach())
+    if not isinstance(x, State):
+        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim == 0:
+            raise InputError("x", f"expected a tensor with the start of a chain in each row, got {type(x).__name__}")
+        # A clone, because autograd refuses tensors of inference mode.
+        x = sampler.begin(x.detach().clone())
+    state = x
     generator = make_generator(seed, state.x.device)
     kept, numbers = [], []
     accepted = torch.zeros(len(state.x), dtype=torch.float64, device=state.x.device)

@@ -25,6 +25,7 @@ _ACCEPTANCE = 0.6
 _ROUNDS, _ROUND_STEPS = 20, 10
 
 
+@torch.inference_mode(False)
 def draw_samples(
     model: Any,
     n: int,

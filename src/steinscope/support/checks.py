@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from steinscope.errors import InputError
 
-__all__ = ["check_choice", "check_count", "check_level", "check_number", "check_path", "check_seed"]
+__all__ = ["check_choice", "check_count", "check_flag", "check_level", "check_number", "check_path", "check_seed"]
 
 _MOST_SEED = 2**63 - 1
 
@@ -104,6 +104,14 @@ def check_seed(name: str, value: Any) -> int:
     if not _is_whole(value) or not 0 <= value <= _MOST_SEED:
         raise InputError(name, f"expected a whole number from 0 to 2^63 - 1, got {_shown(value)}")
     return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """True or False, and nothing that only counts as one of them."""
+    # Also a boolean of NumPy, without importing it.
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
+        raise InputError(name, f"expected True or False, got {_shown(value)}")
+    return bool(value)
 
 
 def check_choice(name: str, value: Any, choices: Any) -> Any:

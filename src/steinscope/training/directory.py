@@ -213,8 +213,8 @@ def _look(points: str | np.ndarray, seed: int) -> torch.Tensor:
 
 def _build(settings: RunSettings, shape: tuple[int, ...], look: torch.Tensor | None = None) -> nn.Module:
     """The model, which starts at the mean and spread of the data where it is to be trained."""
-    mean = torch.zeros(shape) if look is None else look.mean(0)
-    std = torch.ones(shape) if look is None else 1.5 * look.std(0).clamp_min(1e-6)
+    mean = torch.zeros(shape, dtype=torch.float32) if look is None else look.mean(0)
+    std = torch.ones(shape, dtype=torch.float32) if look is None else 1.5 * look.std(0).clamp_min(1e-6)
     if settings.model == "gaussian":
         if len(shape) != 1:
             raise InputError("model", f"gaussian takes points that are vectors, got points of shape {shape}")

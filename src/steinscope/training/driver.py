@@ -30,6 +30,7 @@ __all__ = ["train"]
 Callback = Callable[[int, nn.Module, dict[str, float]], None]
 
 
+@torch.inference_mode(False)
 def train(
     model: nn.Module,
     x: Any,
@@ -210,4 +211,6 @@ def _check_model(model: Any) -> list[Tensor]:
     parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise InputError("model", "it has no parameters to train")
+    if any(parameter.is_inference() for parameter in parameters):
+        raise InputError("model", "it was made under torch.inference_mode, where nothing can be trained")
     return parameters
