@@ -93,7 +93,8 @@ def value_and_diagonal(
             for start in range(0, size, chunk):
                 index = torch.arange(start, min(start + chunk, size), device=x.device)
                 basis = torch.zeros(len(index), len(x), size, dtype=x.dtype, device=x.device)
-                basis.scatter_(2, index[:, None, None].expand(-1, len(x), 1), 1.0)
+                places = index[:, None, None].expand(-1, len(x), 1)
+                basis.scatter_(2, places, 1.0)
                 (rows,) = torch.autograd.grad(
                     value,
                     x,
