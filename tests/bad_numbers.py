@@ -27,7 +27,7 @@ calls = {
         {
             "alpha": numbers,
             "blocks": counts,
-            "repeats": counts,
+            "repeats": ("a", [1], nan, -1, 0, True, 2.5, 2**70),
             "seed": seeds,
             "dtype": (torch.float16, "a"),
             "device": ("nowhere", 2.5),

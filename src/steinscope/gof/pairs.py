@@ -99,7 +99,8 @@ def _kernel_matrix(sample: Sample, squared: Tensor, score_product: Tensor, cross
 def _linear_matrix(sample: Sample, squared: Tensor, score_product: Tensor, cross: Tensor) -> Tensor:
     r"""The Stein kernel of $k(x, y) = x \cdot y / \tau^2 + 1$, which is that of the critic $A x / \tau^2 + b$."""
     lengths, d = sample.x.square().sum(1), sample.x.shape[1]
-    scale = lengths.mean() / d
+    # Points that are all the same have no scale of their own; their coordinates are of unit scale.
+    scale = float(lengths.mean() / d) or 1.0
     inner = (lengths[:, None] + lengths - squared) / (2 * scale)
     own = torch.linalg.vecdot(sample.x, sample.score)
     return score_product * (1 + inner) + (own[:, None] + own + d) / scale
