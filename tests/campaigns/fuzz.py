@@ -192,7 +192,8 @@ def made(parameter):
 def arguments(draw, function, folder):
     """Keyword arguments of a function: most of them good, at most one of them junk."""
     chosen = {}
-    parameters = inspect.signature(function).parameters.values()
+    given_by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.kind in given_by_name]
     size = draw(sizes())
     spoilt = draw(st.sampled_from([None, None, *(parameter.name for parameter in parameters)]))
     for parameter in parameters:

@@ -40,6 +40,7 @@ def moons(n: int, seed: Seed = 0) -> PlanePoints:
 
 def moons_density(components: int = 100) -> torch.distributions.MixtureSameFamily:
     """The density of `moons`, as a mixture of Gaussians that are dense along the half circles."""
+    check_count("components", components, 1, 10**6)
     angle = math.pi * (torch.arange(components, dtype=torch.float32) + 0.5) / components
     centres = torch.cat([_moon(angle, torch.full((components,), upper)) for upper in (True, False)])
     family = torch.distributions

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from markupsafe import Markup
 
+from steinscope.errors import InputError
 from steinscope.points import check_rows
 from steinscope.report.charts import line_chart, number, scatter_chart
 from steinscope.report.density import model_density
@@ -40,6 +41,8 @@ def report_training(
         points: Some of the points that it was trained on. In the plane the model's density is drawn below them.
         samples: Samples of the model, to be set beside the points.
     """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InputError("settings", f"expected names with values, got {type(settings).__name__}")
     history = result.history
     if model is None:
         model = result.model if result.averaged is None else result.averaged

@@ -15,7 +15,7 @@ from steinscope.points import check_rows, read_rows, rows_dtype
 from steinscope.samplers.chains import State, run_chains
 from steinscope.samplers.hmc import HMC
 from steinscope.samplers.langevin import MALA
-from steinscope.support.checks import check_choice, check_count, check_number
+from steinscope.support.checks import check_choice, check_count, check_number, check_seed
 from steinscope.support.randomness import make_generator
 from steinscope.supports import find_region
 
@@ -83,7 +83,8 @@ def tune_step_size(model: Any, x: torch.Tensor, sampler: str = "mala", *, seed: 
         >>> 0.5 < size < 5.0
         True
     """
-    rows = check_rows(x, "x")
+    check_choice("sampler", sampler, ("mala", "hmc"))
+    seed, rows = check_seed("seed", seed), check_rows(x, "x")
     x = read_rows(rows, slice(None), dtype=rows_dtype(rows))
     spread = float(x.double().std()) if x.numel() > 1 else 1.0
     size = 0.1 * (spread or 1.0) ** (2 if sampler == "mala" else 1)

@@ -146,6 +146,7 @@ def train_run(settings: RunSettings, path: Path, *, progress: bool | None = None
         path: The directory.
         progress: As in `train`.
     """
+    path = check_path("path", path)
     points = run_points(settings.data, settings.header)
     look = _look(points, settings.seed)
     record = {
