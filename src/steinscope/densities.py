@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.draws import Draws
-from steinscope.errors import InputError, NonFiniteError
+from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.supports import check_support
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "as_density",
     "call_model",
     "differentiable_score",
-    "first_line",
     "from_energy",
     "from_log_prob",
     "from_score",
@@ -321,15 +320,6 @@ def call_model(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
         # Functions of JAX name the class of what they cannot take.
         hint = _numpy_hint(name) if isinstance(error, TypeError) and "torch.Tensor" in str(error) else ""
         raise InputError("model", f"{name} failed at x: {first_line(error)}{hint}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says in its first line, after its type. A ValueError speaks for itself."""
-    said = str(error).strip().splitlines()
-    if not said:
-        return type(error).__name__
-    # torch.distributions says so where a point is outside of the support.
-    return said[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {said[0]}"
 
 
 def _numpy_hint(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DownloadError", "InputError", "NonFiniteError", "one_line"]
+__all__ = ["DownloadError", "InputError", "NonFiniteError", "one_line", "first_line"]
 
 
 def one_line(text: str) -> str:
@@ -48,3 +48,12 @@ class NonFiniteError(RuntimeError):
 
 class DownloadError(RuntimeError):
     """A download that could not be finished. What has arrived is kept, and the next call resumes from there."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line, after its type. A ValueError speaks for itself."""
+    said = str(error).strip().splitlines()
+    if not said:
+        return type(error).__name__
+    # torch.distributions says so where a point is outside of the support.
+    return said[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {said[0]}"

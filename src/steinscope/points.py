@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.densities import first_line
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 from steinscope.frames import Names, frame_numbers, is_frame
 from steinscope.metric import Metric
 from steinscope.shapes import flattened

@@ -52,9 +52,15 @@ def public_functions():
         package = importlib.import_module(face)
         for name in getattr(package, "__all__", ()):
             function = getattr(package, name)
-            if inspect.isfunction(function) and function not in found.values():
+            if inspect.isfunction(function) and function not in found.values() and can_be_named(function):
                 found[f"{face}.{name}"] = function
     return found
+
+
+def can_be_named(function):
+    """Whether all that a function needs can be given by name."""
+    parameters = inspect.signature(function).parameters.values()
+    return all(one.kind is not inspect.Parameter.POSITIONAL_ONLY for one in parameters)
 
 
 def sizes():
@@ -237,6 +243,9 @@ def numbers_of(value, path="result", seen=None):
         return
     if isinstance(value, int | float | np.number):
         yield path, float(value)
+    elif isinstance(value, np.ndarray) and path == "result":
+        # What a file holds is up to the file.
+        return
     elif isinstance(value, torch.Tensor | np.ndarray):
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
         if array.dtype.kind in "fiu" and array.size:

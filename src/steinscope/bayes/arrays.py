@@ -11,7 +11,7 @@ from steinscope.bayes.checks import check_log_prob, check_score_signs, check_sco
 from steinscope.bayes.labels import entry_labels
 from steinscope.densities import as_density, model_of
 from steinscope.draws import Draws
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 
 __all__ = ["check_dims", "from_arrays"]
 
@@ -83,7 +83,12 @@ def check_dims(dims: Any, argument: str = "dims") -> tuple[str, ...]:
 def _joined(value: Any, dims: Any, argument: str) -> tuple[np.ndarray, list[str] | None, tuple[str, ...]]:
     """An array (chains, draws, d), the labels of its coordinates where there are any, and what its axes were."""
     if not isinstance(value, Mapping):
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                argument, f"expected an array, got {type(value).__name__} ({first_line(error)})"
+            ) from error
         if array.ndim < 2:
             raise InputError(argument, f"expected (draws, coordinates) or (chains, draws, ...), got {array.shape}")
         axes = check_dims(dims) if dims is not None else (("draw",) if array.ndim == 2 else ("chain", "draw"))

@@ -28,7 +28,7 @@ def draw_toy(name: str, n: int, seed: Seed = 0) -> PlanePoints:
         >>> draw_toy("pinwheel", 5).shape
         torch.Size([5, 2])
     """
-    if name not in TOY:
+    if not isinstance(name, str) or name not in TOY:
         raise InputError("name", f"expected one of {', '.join(TOY)}, got {name!r}")
     return TOY[name](check_count("n", n), make_generator(seed, purpose="sample"))
 

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steinscope.densities import first_line
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 from steinscope.shapes import Points, flattened
 from steinscope.support.checks import check_count
 from steinscope.support.randomness import Seed, make_generator

@@ -15,6 +15,7 @@ from steinscope.samplers.langevin import TemperedSGLD
 from steinscope.shapes import Points, Scalar
 from steinscope.support.checks import check_choice, check_count, check_number
 from steinscope.support.randomness import normal_rows
+from steinscope.support.tensors import check_tensor
 
 __all__ = ["ContrastiveDivergence", "GridLikelihood", "MaximumLikelihood", "grid_log_normaliser"]
 
@@ -77,8 +78,10 @@ def grid_log_normaliser(
     low = check_number("low", low)
     high, size = check_number("high", high, over=low), check_count("size", size, 1, _MOST_CELLS)
     width = (high - low) / size
-    like = torch.zeros((), dtype=torch.float32) if like is None else like
-    offsets = like.new_tensor([0.5, 0.5]) if shift is None else shift
+    like = torch.zeros((), dtype=torch.float32) if like is None else check_tensor("like", like)
+    offsets = like.new_tensor([0.5, 0.5]) if shift is None else check_tensor("shift", shift)
+    if offsets.shape != (2,):
+        raise InputError("shift", f"expected two numbers, got shape {tuple(offsets.shape)}")
     axis = low + width * torch.arange(size, dtype=like.dtype, device=like.device)
     first, second = torch.meshgrid(axis + width * offsets[0], axis + width * offsets[1], indexing="ij")
     points = torch.stack([first.flatten(), second.flatten()], 1)

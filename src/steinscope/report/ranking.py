@@ -46,7 +46,7 @@ def report_ranking(
         raise InputError("points", f"densities of models are drawn below points (n, 2), got {came}")
     first = next(iter(ranking.estimates.values()))
     facts = [
-        ("Points", data),
+        ("Points", str(data)),
         ("Held out", f"{first.n_test} points, the same for every model"),
         ("Folds", str(ranking.folds) if ranking.folds else "one split"),
         ("Penalty λ", number(ranking.l2)),
