@@ -196,7 +196,7 @@ def test_names_are_strings():
 def test_bad_settings():
     with pytest.raises(InputError, match="l2: expected a positive number, got 0"):
         compare(MODELS, points(50), l2=0)
-    with pytest.raises(InputError, match="folds: expected a whole number from 2 on, got 1"):
+    with pytest.raises(InputError, match="folds: expected a whole number from 2 to 1000, got 1"):
         compare(MODELS, points(50), folds=1)
     with pytest.raises(InputError, match="level: expected a number between 0 and 1, got 95"):
         compare({"a": MODELS["true"]}, points(100), critics="linear").difference("a", "a").interval(95)

@@ -258,7 +258,7 @@ def test_the_result_prints_saves_and_draws(tmp_path):
         ({"split": (0.5, 0.5)}, r"split: expected shares .* got \(0.5, 0.5\)"),
         ({"split": (0.9, 0.2, 0.1)}, r"split: expected shares .* got \(0.9, 0.2, 0.1\)"),
         ({"split": (0.5, 0.0, 0.5)}, r"split: expected shares .* got \(0.5, 0.0, 0.5\)"),
-        ({"folds": 1}, "folds: expected a whole number from 2 on, got 1"),
+        ({"folds": 1}, "folds: expected a whole number from 2 to 1000, got 1"),
         ({"jobs": 0}, "jobs: expected a whole number from 1 on, got 0"),
         ({"critics": "deep"}, "critics: expected 'auto', 'closed form' or some of"),
         ({"x": np.ones((5, 2)) * np.arange(5)[:, None], "folds": None}, "x: 5 rows are too few for the split"),
