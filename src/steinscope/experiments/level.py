@@ -16,6 +16,7 @@ from torch import Tensor
 from steinscope.experiments.rates import FIRST_SEED, binomial_interval, run_methods
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
+from steinscope.plots import COLOURS, new_figure
 
 __all__ = ["EXPERIMENT", "NULLS"]
 
@@ -107,7 +108,23 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     for level in LEVELS:
         lines.append(f"all {len(everything)} tests: {(everything <= level).mean():.4f} at {level:g}")
     write_csv(out / "level.csv", rows)
-    return lines
+    _draw(rows, out / "level.png")
+    return [*lines, "Paper: the statistic is normal where the model is right; it has no rejection rates."]
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """The rate of each cell at the first level, with its interval."""
+    level = f"{LEVELS[0]:g}"
+    rates, low, high = (np.array([row[f"{name}_{level}"] for row in rows]) for name in ("rate", "low", "high"))
+    figure, ((ax,),) = new_figure(1, 1, width=6.5, height=1.2 + 0.22 * len(rows))
+    places = np.arange(len(rows))
+    spread = np.maximum([rates - low, high - rates], 0.0)
+    ax.errorbar(rates, places, xerr=spread, fmt="o", markersize=4, color=COLOURS["train"])
+    ax.axvline(LEVELS[0], color=COLOURS["grey"], linewidth=1)
+    ax.set_yticks(places, [f"{row['family']}, n = {row['n']}, d = {row['dim']}" for row in rows])
+    ax.invert_yaxis()
+    ax.set(xlabel=f"share rejected at {LEVELS[0]:.0%}, with 95% intervals")
+    figure.savefig(path, dpi=150)
 
 
 _FAMILIES = ["gaussian", "student", "mixture", "rbm"]
