@@ -29,7 +29,7 @@ class Gaussian(nn.Module):
     Example:
         >>> model = Gaussian(torch.zeros(2), std=2.0)
         >>> model.score(torch.tensor([[4.0, 8.0]]))
-        tensor([[-1., -2.]], grad_fn=<NegBackward0>)
+        tensor([[-1., -2.]], grad_fn=<ViewBackward0>)
     """
 
     def __init__(self, mean: Any, covariance: Any = None, *, std: Any = None) -> None:
