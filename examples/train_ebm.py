@@ -52,8 +52,8 @@ for name, points in {"data": held_out, "samples": torch.from_numpy(samples)}.ite
     print(f"The share of each mode, {name}:", " ".join(f"{share:.2f}" for share in shares(points)))
 
 # %% [markdown]
-# Does the model fit points that it has not seen? A Gaussian is tested beside it. The critic `modes` looks at how the mass
-# is divided between the modes, and comes below; the others look at the shape.
+# Does the model fit points that it has not seen? A Gaussian is tested beside it. The critic `modes` looks at how the
+# mass is divided between the modes, and comes below; the others look at the shape.
 
 # %%
 gaussian = torch.distributions.MultivariateNormal(x.mean(0), torch.cov(x.T))
@@ -66,8 +66,8 @@ for name, density in {"the trained model": trained, "a Gaussian": gaussian}.item
     )
 
 # %% [markdown]
-# Scores know next to nothing of how the mass is divided between modes that lie apart, so that training by them leaves the
-# shares of the modes far from equal. The log-density knows.
+# Scores know next to nothing of how the mass is divided between modes that lie apart, so that training by them leaves
+# the shares of the modes far from equal. The log-density knows.
 
 # %%
 print(mode_weights(held_out, trained))
