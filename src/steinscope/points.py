@@ -80,7 +80,7 @@ def rows_dtype(rows: Rows) -> torch.dtype:
 
 def check_dtype(dtype: Any) -> torch.dtype | None:
     """A floating type to compute in, or None."""
-    if dtype is not None and dtype not in (torch.float32, torch.float64):
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in (torch.float32, torch.float64)):
         raise InputError("dtype", f"expected torch.float32 or torch.float64, got {dtype!r}")
     return dtype
 

@@ -142,7 +142,7 @@ def score_matching(
     check_count("batch_size", batch_size)
     rows = check_rows(x, "x")
     objective = ScoreMatching() if objective is None else objective
-    if not callable(getattr(objective, "values", None)):
+    if not isinstance(objective, PointwiseObjective):
         raise InputError("objective", f"expected an objective such as ScoreMatching(), got {objective!r}")
     device = rows.device if isinstance(rows, Tensor) else torch.device("cpu")
     region = find_region(support, model, rows.shape[1:])

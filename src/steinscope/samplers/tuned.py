@@ -50,6 +50,8 @@ def draw_samples(
     check_count("n", n)
     if step_size is not None:
         check_number("step_size", step_size, over=0)
+    if isinstance(model, torch.distributions.Distribution):
+        raise InputError("model", "a distribution of torch has no seed; call its own sample")
     if isinstance(model, WithSample):
         return model.sample(n, seed).numpy(), "exact"
     if not isinstance(model, EBM):

@@ -20,9 +20,10 @@ def run_jobs(tasks: Sequence[Callable[[], Result]], jobs: int | None = None) -> 
         jobs: How many processes; None for this one, with all its threads. With a number each task has one thread, so
             that the results are the same to the bit for any number.
     """
-    if jobs is None:
+    if jobs is not None:
+        check_count("jobs", jobs)
+    if jobs is None or not tasks:
         return [task() for task in tasks]
-    check_count("jobs", jobs)
     from joblib import Parallel, delayed
 
     return Parallel(n_jobs=min(jobs, len(tasks)))(delayed(_with_one_thread)(task) for task in tasks)  # pyright: ignore[reportReturnType]
