@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -29,7 +30,13 @@ def _learned(**options: Any) -> Method:
 
 def _kernel(entry: KernelTestEntry, **options: Any) -> Method:
     """A kernel test as the literature has it, in the coordinates of the points: on RBMs units cost it some power."""
-    return lambda x, score, seed: entry.load()(x, score, seed=seed, metric="identity", **options)
+
+    def run(x: torch.Tensor, score: Any, seed: int) -> TestResult:
+        test = entry.load()
+        units = {"metric": "identity"} if "metric" in signature(test).parameters else {}
+        return test(x, score, seed=seed, **units, **options)
+
+    return run
 
 
 def single_critics() -> list[str]:
