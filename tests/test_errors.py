@@ -4,7 +4,7 @@ import pickle
 import pytest
 
 from steinscope import InputError
-from steinscope.errors import DownloadError, NonFiniteError
+from steinscope.errors import DownloadError, NonFiniteError, first_line
 
 
 def test_an_input_error_names_the_argument_and_the_problem():
@@ -24,3 +24,17 @@ def test_errors_come_out_of_other_processes(error):
     """joblib pickles what a trial raises."""
     for same in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(same) is type(error) and str(same) == str(error) and same.args == error.args
+
+
+@pytest.mark.parametrize(
+    "error, text",
+    [
+        (RuntimeError("first\nsecond"), "RuntimeError: first"),
+        (ValueError("\n first \nsecond"), "first"),
+        (KeyError("a"), "KeyError: 'a'"),
+        (EOFError(), "EOFError"),
+        (ValueError("x" * 1000), "x" * 199 + "…"),
+    ],
+)
+def test_the_first_line_of_an_error(error, text):
+    assert first_line(error) == text

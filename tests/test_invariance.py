@@ -1,4 +1,8 @@
-"""No test of fit depends on units, on where zero is, on the order of coordinates or on the type of the numbers."""
+"""No test of fit depends on units, on where zero is, on the order of coordinates or rows, or on the type of numbers.
+
+Tests that go through the points in a random order, or draw signs for them, do so whatever the order of the rows: then
+it is the law of the statistic, over seeds, that does not depend on it.
+"""
 
 import pytest
 import torch
@@ -17,13 +21,13 @@ OPTIONS = {"fssd": {"steps": 20}}
 FACTORS = [1e-30, 1e-10, 1e10, 1e30]
 
 
-def run(name, scale=1.0, centre=0.0, order=slice(None), dtype=torch.float32):
-    """The test of 200 points against a model whose mean is off by 0.4, in other units, at another place."""
+def run(name, scale=1.0, centre=0.0, order=slice(None), rows=slice(None), dtype=torch.float32, shift=0.4, **options):
+    """The test of 200 points against a model whose mean is off, in other units, at another place, in another order."""
     test, against = TESTS[name]
     x, scale = normal(200, 3, seed=2).double(), torch.as_tensor(scale, dtype=torch.float64)
-    target = (0.4 - x) / scale if against == "scores" else (0.4 + normal(200, 3, seed=3).double()) * scale + centre
+    target = (shift - x) / scale if against == "scores" else (shift + normal(200, 3, seed=3).double()) * scale + centre
     points = (x * scale + centre)[:, order].to(dtype)
-    return test(points, target[:, order].to(dtype), **OPTIONS.get(name, {}))
+    return test(points[rows], target[:, order].to(dtype)[rows], **OPTIONS.get(name, {}), **options)
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +78,40 @@ def test_order_of_coordinates(name):
     plain, turned = run(name), run(name, order=[2, 0, 1])
     assert turned.statistic == pytest.approx(plain.statistic, rel=close(name), abs=1e-4)
     assert turned.pvalue == pytest.approx(plain.pvalue, rel=0.1, abs=0.01)
+
+
+# From the smallest first coordinate to the largest: a test that took blocks or pairs as they come would show it.
+SORTED = normal(200, 3, seed=2)[:, 0].argsort()
+# Their statistic is a sum over all points or pairs, and only their p-value comes from draws.
+SUMS = ("ksd", "mmd")
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_order_of_rows_does_not_change_sums_over_all_pairs(name):
+    plain, turned = (run(name, rows=rows, shift=0.1, draws=1000) for rows in (slice(None), SORTED))
+    assert turned.statistic == pytest.approx(plain.statistic, rel=close(name), abs=1e-4)
+    # Two shares of 1000 draws each, within 5 standard errors of their difference.
+    assert turned.pvalue == pytest.approx(plain.pvalue, abs=5 * (2 * 0.25 / 1000) ** 0.5)
+
+
+def test_order_of_rows_does_not_change_the_pairs_of_the_learned_test():
+    plain, turned = (run("prequential", rows=rows, shift=0.1) for rows in (slice(None), SORTED))
+    for ours, theirs in zip(turned.pairs, plain.pairs, strict=True):
+        assert ours.statistic == pytest.approx(theirs.statistic, rel=close("prequential"), abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(TESTS) - set(SUMS)))
+def test_order_of_rows_does_not_change_the_law_of_the_others(name):
+    """The same data with 20 seeds in one order of rows and with 20 others in the other, by Smirnov's statistic."""
+    count = 20
+    plain = torch.tensor([run(name, seed=seed).statistic for seed in range(count)])
+    turned = torch.tensor([run(name, rows=SORTED, seed=seed).statistic for seed in range(count, 2 * count)])
+    assert len(plain.unique()) > 1
+    places = torch.cat([plain, turned]).sort().values
+    steps = [torch.searchsorted(one.sort().values, places, right=True).double() / count for one in (plain, turned)]
+    # Two samples of one law are farther apart than this with probability 0.001.
+    assert (steps[0] - steps[1]).abs().max() < 1.95 * (2 / count) ** 0.5
 
 
 @pytest.mark.parametrize("name", sorted(set(TESTS) - {"mmd"}))

@@ -19,7 +19,7 @@ from steinscope.commands.reproduce import reproduce
 from steinscope.commands.sample import sample
 from steinscope.commands.test import test
 from steinscope.commands.train import train
-from steinscope.errors import DownloadError, InputError, NonFiniteError, one_line
+from steinscope.errors import DownloadError, InputError, NonFiniteError, first_line, one_line
 
 __all__ = ["app", "main"]
 
@@ -80,8 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
         # A model of the user's own can fail in any way, and so can this program.
         if os.environ.get(_TRACEBACK):
             raise
-        first = (str(error).strip().splitlines() or [""])[0]
-        _fail(f"{type(error).__name__}{': ' if first else ''}{first}; set {_TRACEBACK}=1 to see where", 1)
+        _fail(f"{first_line(error)}; set {_TRACEBACK}=1 to see where", 1)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError, first_line
+from steinscope.support.checks import check_flag
 from steinscope.supports import check_support
 
 __all__ = [
@@ -117,8 +118,9 @@ class _LogProbDensity:
 class _NumpyLogProbDensity:
     """A density given by a function on NumPy arrays; its score comes from central differences in float64."""
 
-    def __init__(self, log_prob: Callable[[np.ndarray], np.ndarray], name: str, support: Any) -> None:
-        self._log_prob = log_prob
+    def __init__(self, fn: Callable[[np.ndarray], Any], name: str, support: Any, sign: float = 1.0) -> None:
+        # The log-density is sign times the function: an energy has -1.
+        self._fn, self._sign = fn, sign
         self._name = name
         self.support = check_support(support)
 
@@ -127,14 +129,14 @@ class _NumpyLogProbDensity:
         return torch.from_numpy(self._values(x.detach().cpu().double().numpy())).to(x)
 
     def _values(self, points: np.ndarray) -> np.ndarray:
-        value = _from_numpy(call_model(self._log_prob, points, self._name), self._name).double()
-        return _one_per_point(value, torch.from_numpy(points), self._name).numpy()
+        value = _from_numpy(call_model(self._fn, points, self._name), self._name).double()
+        return self._sign * _one_per_point(value, torch.from_numpy(points), self._name).numpy()
 
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point, by 2 d evaluations."""
         points = x.detach().cpu().double().numpy()
         flat = points.reshape(len(points), -1)
-        score = np.empty_like(flat)
+        score, is_single = np.empty_like(flat), True
         for i in range(flat.shape[1]):
             # The cube root of the precision balances the error of the formula against that of rounding.
             step = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(flat[:, i]))
@@ -142,8 +144,15 @@ class _NumpyLogProbDensity:
             ahead[:, i] += step
             behind[:, i] -= step
             width = ahead[:, i] - behind[:, i]
-            difference = self._values(ahead.reshape(points.shape)) - self._values(behind.reshape(points.shape))
-            score[:, i] = difference / width
+            values = [self._values(moved.reshape(points.shape)) for moved in (ahead, behind)]
+            score[:, i] = (values[0] - values[1]) / width
+            is_single = is_single and _are_single(np.concatenate(values))
+        if is_single:
+            raise InputError(
+                "model",
+                f"{self._name} has the digits of float32, too few for central differences; compute it in float64 "
+                '(in JAX: jax.config.update("jax_enable_x64", True)), or give its gradient by from_score',
+            )
         return torch.from_numpy(score.reshape(points.shape)).to(x)
 
 
@@ -178,7 +187,7 @@ def from_log_prob(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any
         tensor([[-1., -2.]])
     """
     _check_callable(fn)
-    return (_NumpyLogProbDensity if numpy else _LogProbDensity)(fn, "log_prob", support)
+    return (_NumpyLogProbDensity if check_flag("numpy", numpy) else _LogProbDensity)(fn, "log_prob", support)
 
 
 def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = None) -> Density:
@@ -195,8 +204,8 @@ def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any =
         tensor([[-1., -2.]])
     """
     _check_callable(fn)
-    if numpy:
-        return _NumpyLogProbDensity(lambda x: np.negative(fn(x)), "energy", support)
+    if check_flag("numpy", numpy):
+        return _NumpyLogProbDensity(fn, "energy", support, sign=-1.0)
     return _LogProbDensity(lambda x: -fn(x), "energy", support)
 
 
@@ -214,7 +223,7 @@ def from_score(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = 
         tensor([[-1., -2.]])
     """
     _check_callable(fn)
-    return _ScoreDensity(fn, numpy, support)
+    return _ScoreDensity(fn, check_flag("numpy", numpy), support)
 
 
 def as_density(model: Any) -> Density:
@@ -350,6 +359,13 @@ def _from_numpy(value: Any, name: str) -> Tensor:
         raise InputError("model", f"{name} returned {kind}, expected real numbers")
     # A copy in the machine's order of bytes, of a type that torch knows.
     return torch.from_numpy(array.astype(np.float32 if array.dtype == np.float32 else np.float64))
+
+
+def _are_single(values: np.ndarray) -> bool:
+    """Whether different numbers all have the digits of single precision, as they do if they were computed in it."""
+    finite = values[np.isfinite(values)]
+    with np.errstate(over="ignore"):
+        return bool(finite.size and np.ptp(finite) > 0) and np.array_equal(finite, finite.astype(np.float32))
 
 
 def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:

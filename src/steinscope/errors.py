@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["DownloadError", "InputError", "NonFiniteError", "one_line", "first_line"]
+__all__ = ["DownloadError", "InputError", "NonFiniteError", "first_line", "one_line"]
+
+# Some errors hold a whole file in one line.
+_LONGEST_LINE = 200
 
 
 def one_line(text: str) -> str:
@@ -51,9 +54,16 @@ class DownloadError(RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says in its first line, after its type. A ValueError speaks for itself."""
+    """What an error says in its first line, after its type. A ValueError speaks for itself.
+
+    Example:
+        >>> first_line(KeyError("weights")), first_line(ValueError("outside of the support\\nof the model"))
+        ("KeyError: 'weights'", 'outside of the support')
+    """
     said = str(error).strip().splitlines()
     if not said:
         return type(error).__name__
+    first = said[0].rstrip()
+    text = first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
     # torch.distributions says so where a point is outside of the support.
-    return said[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {said[0]}"
+    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"

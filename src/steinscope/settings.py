@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 from steinscope.errors import InputError
 from steinscope.registries import OBJECTIVES
-from steinscope.support.checks import check_choice, check_count, check_flag, check_level, check_number, check_seed
+from steinscope.support.checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_level,
+    check_number,
+    check_seed,
+    check_steps,
+)
 
 __all__ = [
     "SELECTIONS",
@@ -89,7 +97,8 @@ class FitSettings:
     patience: int | None = 8
 
     def __post_init__(self) -> None:
-        _keep(self, check_count, "steps", "every", "batch_size", *(["patience"] if self.patience is not None else []))
+        _keep(self, check_steps, "steps")
+        _keep(self, check_count, "every", "batch_size", *(["patience"] if self.patience is not None else []))
         _keep(self, partial(check_number, least=0), "weight_decay")
         _keep(self, partial(check_number, over=0), "lr")
         _keep(self, check_flag, "lr_decay")
@@ -133,7 +142,8 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _keep(self, check_count, "steps", "batch_size")
+        _keep(self, check_steps, "steps")
+        _keep(self, check_count, "batch_size")
         _keep(self, partial(check_number, over=0), "lr", "auxiliary_lr", "noise")
         _keep(self, partial(check_number, least=0), "weight_decay")
         _keep(self, check_level, "average")

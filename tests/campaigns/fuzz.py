@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import steinscope
@@ -322,7 +322,7 @@ def place_of(error):
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "the campaign"
 
 
-def run(cases, only=""):
+def run(cases, only="", chance=None):
     """Make calls and return one line for each kind of failure: function, error, place and arguments."""
     functions = {name: function for name, function in public_functions().items() if only in name}
     failures = {}
@@ -337,7 +337,7 @@ def run(cases, only=""):
 
         @settings(
             max_examples=cases,
-            derandomize=True,
+            derandomize=chance is None,
             database=None,
             deadline=None,
             phases=[Phase.generate],
@@ -356,7 +356,7 @@ def run(cases, only=""):
             finally:
                 signal.alarm(0)
 
-        campaign()
+        (campaign if chance is None else seed(chance)(campaign))()
     return list(failures.values())
 
 
@@ -365,8 +365,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--only", default="", help="functions whose address holds this")
+    parser.add_argument("--seed", type=int, help="other calls than those of every run")
     given_options = parser.parse_args()
     torch.set_num_threads(1)
-    failures = run(given_options.cases, given_options.only)
+    failures = run(given_options.cases, given_options.only, given_options.seed)
     print("\n".join([*failures, f"{given_options.cases} calls, {len(failures)} kinds of failure"]))
     sys.exit(bool(failures))

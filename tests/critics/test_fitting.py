@@ -1,4 +1,5 @@
 import itertools
+import json
 import math
 
 import numpy as np
@@ -6,8 +7,9 @@ import pytest
 import torch
 
 from steinscope import FitSettings, InputError, NonFiniteError, fit_critic
-from steinscope.critics import MLP, Linear, Preconditioned
+from steinscope.critics import MLP, Features, Linear, Preconditioned
 from steinscope.critics.fitting import default_batch_size, default_lr
+from steinscope.maps import RandomCosines
 from steinscope.models import Gaussian
 from steinscope.stein import Power
 
@@ -194,7 +196,7 @@ def test_a_run_that_turns_non_finite_says_where():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"steps": 0}, "steps: expected a whole number from 1 on, got 0"),
+        ({"steps": 0}, "steps: expected a whole number from 1 to 1000000000, got 0"),
         ({"every": 0}, "every: expected a whole number from 1 on, got 0"),
         ({"lr": -1.0}, "lr: expected a positive number, got -1.0"),
         ({"batch_size": 0}, "batch_size: expected a whole number from 1 on, got 0"),
@@ -204,6 +206,10 @@ def test_a_run_that_turns_non_finite_says_where():
         (
             {"validation": (torch.ones(4, 3), torch.ones(4, 2))},
             r"validation\[1\]: expected the shape of validation\[0\]",
+        ),
+        (
+            {"validation": (torch.ones(4, 2), torch.ones(4, 2))},
+            r"validation\[0\]: expected points of the shape of those in x, \(3,\), got \(2,\)",
         ),
         ({"score": torch.ones(4, 3)}, r"score: expected the shape of x, \(400, 3\), got \(4, 3\)"),
     ],
@@ -223,3 +229,22 @@ def test_an_objective_without_a_penalty_gets_none(critic):
     x, score = problem()
     with pytest.raises(InputError, match="objective: a critic in closed form and select='objective' need its penalty"):
         fit_critic(critic, x, score, objective=lambda values, norms: values.mean(), validation=(x, score))
+
+
+@pytest.mark.parametrize(
+    "critic", [MLP(2, width=8), Linear(2), Features(RandomCosines(2)), torch.nn.Linear(2, 2), torch.nn.Linear(3, 1)]
+)
+def test_a_critic_of_another_dimension_is_one_line(critic):
+    x, score = problem()
+    with pytest.raises(InputError) as caught:
+        fit_critic(critic, x, score, settings=FitSettings(steps=2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("n, batch_size", [(1, None), (4, 1)])
+def test_the_spread_of_a_single_point_is_missing_and_json_says_so(n, batch_size):
+    x, score = problem(n)
+    history = fit_critic(MLP(3, width=4), x, score, settings=FitSettings(steps=2, batch_size=batch_size)).history
+    assert np.isnan(history.train_std).all() and np.isfinite(history.train_mean).all()
+    saved = json.loads(json.dumps(history.to_dict(), allow_nan=False))
+    assert saved["train_std"] == [None] and saved["validation_mean"] == [None]

@@ -62,7 +62,7 @@ def test_persistent_chains_go_on():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: ContrastiveDivergence(steps=0), "steps: expected a whole number from 1 on, got 0"),
+        (lambda: ContrastiveDivergence(steps=0), "steps: expected a whole number from 1 to 1000000000, got 0"),
         (lambda: ContrastiveDivergence(epsilon=0.0), "epsilon: expected a positive number, got 0.0"),
         (lambda: GridLikelihood(1.0, -1.0), "GridLikelihood: expected low < high"),
     ],

@@ -1,3 +1,4 @@
+import inspect
 import pickle
 
 import pytest
@@ -73,3 +74,18 @@ def test_a_ranking_can_show_tests_and_densities():
 def test_densities_need_points_in_the_plane(given):
     with pytest.raises(InputError, match=r"points: densities of models are drawn below points \(n, 2\), got"):
         report_ranking(rank_points(), models={"true": Gaussian(torch.zeros(3))}, points=given)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"points": -1}, "points: expected rows of points, got a single number"),
+        ({"points": [[1.0, float("nan")]]}, "points: row 0 holds nan"),
+        ({"data": torch.zeros(3)}, "data: expected a text, got tensor"),
+        ({"tests": [1]}, "tests: expected them by the names of the models, got list"),
+        ({"models": Gaussian(torch.zeros(2)), "points": torch.zeros(3, 2)}, "models: expected them by the names"),
+    ],
+)
+def test_bad_input(given, message):
+    with pytest.raises(InputError, match=message):
+        inspect.unwrap(report_ranking)(rank_points(), **given)

@@ -1,7 +1,10 @@
+import inspect
+import json
+
 import pytest
 import torch
 
-from steinscope import train
+from steinscope import InputError, train
 from steinscope.models import Gaussian
 from steinscope.report import report_training
 from steinscope.report.charts import number
@@ -35,3 +38,23 @@ def test_a_run_without_a_critic_or_points():
     result = train(Gaussian(torch.zeros(2)), report_points(300, 2), objective="score-matching", steps=10)
     html = report_training(result)
     assert html.count("<svg") == 2 and "Neither the density nor samples" in html
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"data": torch.zeros(3, 2)}, "data: expected a text, got tensor"),
+        ({"points": -1}, "points: expected rows of points, got a single number"),
+        ({"points": torch.zeros(3, 2), "samples": torch.zeros(3, 1)}, "samples: expected 2 coordinates, as points"),
+    ],
+)
+def test_bad_input(given, message):
+    result = train(Gaussian(torch.zeros(2)), report_points(300, 2), objective="score-matching", steps=2)
+    with pytest.raises(InputError, match=message):
+        inspect.unwrap(report_training)(result, **given)
+
+
+def test_a_history_without_a_critic_is_json():
+    result = train(Gaussian(torch.zeros(2)), report_points(300, 2), objective="score-matching", steps=2)
+    saved = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert set(saved["history"]["auxiliary_loss"]) == {None}

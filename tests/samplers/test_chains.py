@@ -45,7 +45,7 @@ def test_images_are_chains_too():
 
 def test_errors():
     x = normal(3, 2)
-    with pytest.raises(InputError, match="steps: expected a whole number from 1 on, got 0"):
+    with pytest.raises(InputError, match="steps: expected a whole number from 1 to 1000000000, got 0"):
         run_chains(SGLD(MODEL), x, 0)
     with pytest.raises(InputError, match="every: expected a whole number from 1 on, got 0"):
         run_chains(SGLD(MODEL), x, 3, every=0)

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steinscope import InputError
-from steinscope.support.checks import check_choice, check_count, check_level, check_number, check_seed
+from steinscope.support.checks import (
+    check_choice,
+    check_count,
+    check_level,
+    check_number,
+    check_sample_size,
+    check_seed,
+    check_steps,
+    check_text,
+)
 
 WHOLE = st.integers(-(2**70), 2**70)
 NUMPY_WHOLE = st.one_of(
@@ -42,18 +51,31 @@ def assert_refused(check, value, *arguments, **options):
 
 @given(NUMBERS, st.none() | FINITE, st.none() | FINITE, st.none() | FINITE, st.none() | FINITE)
 def test_numbers_within_bounds_come_back_as_floats(value, over, least, under, most):
-    bounds = {"over": over, "least": least, "under": under, "most": most}
+    bounds, number = {"over": over, "least": least, "under": under, "most": most}, float(value)
     is_good = (
-        math.isfinite(value)
-        and (over is None or value > over)
-        and (least is None or value >= least)
-        and (under is None or value < under)
-        and (most is None or value <= most)
+        math.isfinite(number)
+        and (over is None or number > over)
+        and (least is None or number >= least)
+        and (under is None or number < under)
+        and (most is None or number <= most)
     )
     if not is_good:
         return assert_refused(check_number, value, **bounds)
     came = check_number("argument", value, **bounds)
-    assert type(came) is float and came == float(value)
+    assert type(came) is float and came == number
+
+
+def test_single_precision_is_compared_with_bounds_in_double_precision():
+    """NumPy would take a bound beyond single precision for infinity, with a warning, and 0.1 for its own 0.1."""
+    assert check_number("argument", np.float32(2), over=-1e300, most=1e300) == 2.0
+    assert check_number("argument", np.float32(0.1), over=0.1) == float(np.float32(0.1)) > 0.1
+    assert_refused(check_number, np.float32(0.1), most=0.1)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), Fraction(10**400, 3)])
+def test_numbers_beyond_double_precision_are_refused(value):
+    assert_refused(check_number, value)
+    assert_refused(check_level, value)
 
 
 @given(WHOLE | NUMPY_WHOLE, st.integers(-100, 100), st.none() | st.integers(-100, 2**65))
@@ -115,6 +137,9 @@ def test_choices(choices, value):
         (lambda: check_level("alpha", 2), "alpha: expected a number between 0 and 1, got 2"),
         (lambda: check_count("steps", 2.0), "steps: expected a whole number from 1 on, got 2.0"),
         (lambda: check_count("blocks", 9, 2, 5), "blocks: expected a whole number from 2 to 5, got 9"),
+        (lambda: check_steps("steps", 2**62), f"steps: expected a whole number from 1 to 1000000000, got {2**62}"),
+        (lambda: check_sample_size("n", 2**62), f"n: expected a whole number from 1 to 100000000, got {2**62}"),
+        (lambda: check_text("data", np.zeros(2)), "data: expected a text, got array([0., 0.])"),
         (lambda: check_seed("seed", -1), "seed: expected a whole number from 0 to 2^63 - 1, got -1"),
         (lambda: check_choice("kernel", "a", ("b",)), "kernel: expected \"b\", got 'a'"),
         (lambda: check_choice("kernel", "a", ("b", "c", 3)), 'kernel: expected "b", "c" or 3, got \'a\''),

@@ -165,7 +165,7 @@ def test_history_and_figure():
     "options, message",
     [
         ({"keep": 0}, "keep: expected a whole number from 1 on, got 0"),
-        ({"steps": 0}, "steps: expected a whole number from 1 on, got 0"),
+        ({"steps": 0}, "steps: expected a whole number from 1 to 1000000000, got 0"),
         ({"batch_size": 0}, "batch_size: expected a whole number from 1 on, got 0"),
         ({"batch_size": 201}, "batch_size: expected at most the 200 points of x, got 201"),
         ({"lr": -1.0}, "lr: expected a positive number, got -1.0"),

@@ -12,7 +12,7 @@ import numpy as np
 
 from steinscope.bayes.labels import entry_labels
 from steinscope.bayes.libraries import load_library
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 
 __all__ = ["Container", "Variable", "read_container"]
 
@@ -73,6 +73,8 @@ def read_container(data: Any) -> Container:
     if _is_dataset(data):
         return Container(_variables(data))
     if isinstance(data, Mapping) and "posterior" not in data:
+        if not data:
+            raise InputError("data", "the posterior holds no variables")
         arrays = {str(name): np.asarray(values) for name, values in data.items()}
         for name, values in arrays.items():
             if values.ndim < 2:
@@ -99,8 +101,8 @@ def _read_file(path: Path) -> Container:
         raise
     except Exception as error:
         # The readers of netCDF files raise nearly anything where the bytes are not what they expect.
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError("data", f"{path} cannot be read as a netCDF file with the group posterior ({first})") from None
+        problem = f"{path} cannot be read as a netCDF file with the group posterior ({first_line(error)})"
+        raise InputError("data", problem) from None
     try:
         with xarray.open_dataset(path, group="sample_stats") as stats:
             return Container(variables, _stats(stats.load()))

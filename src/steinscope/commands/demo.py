@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from steinscope.commands.options import Count
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_count, check_steps
 from steinscope.support.files import check_directory
 
 __all__ = ["demo"]
@@ -31,6 +31,7 @@ def demo(*, out: Path = Path("results/demo"), points: Count = 6000, steps: Count
     """
     check_directory(out, "out")
     check_count("points", points, most=10**7)
+    check_steps("steps", steps)
     from steinscope.experiments.moons import run_demo
 
     for line in run_demo(out, points=points, steps=steps):

@@ -17,7 +17,7 @@ from cyclopts.validators import Number
 from steinscope.commands.options import Count
 from steinscope.data.tables import Table, load_table
 from steinscope.draws import Draws
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 
 __all__ = [
     "STANDARD_INPUT",
@@ -155,7 +155,7 @@ def load_draws(source: str, model: str, name: str = "model") -> Draws:
     except InputError as error:
         raise error.renamed({"data": "x", "fit": "x"}.get(error.argument, name)) from error.__cause__
     except Exception as error:
-        raise InputError(name, f"its score fails at the draws: {_one_line(error)}") from error
+        raise InputError(name, f"its score fails at the draws: {first_line(error)}") from error
 
 
 def _try_out(model: Any, x: np.ndarray, name: str) -> None:
@@ -175,7 +175,7 @@ def _try_out(model: Any, x: np.ndarray, name: str) -> None:
         find_region(None, model, x.shape[1:])
         raise
     except Exception as error:
-        raise InputError(name, f"its score fails at the first points of x: {_one_line(error)}") from error
+        raise InputError(name, f"its score fails at the first points of x: {first_line(error)}") from error
 
 
 def _find_object(source: str, name: str) -> Any:
@@ -206,9 +206,4 @@ def _import(module_name: str, source: str, name: str) -> Any:
             raise InputError(name, f"there is no module {module_name} here or among the installed ones") from None
         raise InputError(name, f"{module_name} cannot be imported: {error}") from None
     except Exception as error:
-        raise InputError(name, f"{module_name} cannot be imported: {_one_line(error)}") from error
-
-
-def _one_line(error: Exception) -> str:
-    reason = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {reason[0]}" if reason else type(error).__name__
+        raise InputError(name, f"{module_name} cannot be imported: {first_line(error)}") from error

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.support.files import check_directory, csv_text, write_file
+from steinscope.support.files import check_directory, csv_text, json_ready, write_file
 
 __all__ = ["check_output", "json_text", "write_csv", "write_output"]
 
@@ -39,17 +38,7 @@ def write_output(path: Path, content: str | bytes, option: str) -> None:
 
 def json_text(value: Any) -> str:
     """`value` as JSON, in which a number that is not finite is null."""
-    return json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+    return json.dumps(json_ready(value), indent=2, allow_nan=False, ensure_ascii=False)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], option: str) -> None:

@@ -12,7 +12,7 @@ from steinscope.commands.inputs import SeedOption
 from steinscope.commands.options import Count, Flag
 from steinscope.commands.outputs import check_output, write_output
 from steinscope.errors import InputError
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_sample_size, check_steps
 
 __all__ = ["sample"]
 
@@ -63,7 +63,8 @@ def sample(
     if suffix not in (".npy", ".csv"):
         raise InputError("out", f"expected a name that ends in .npy or .csv, got {out.name}")
     check_output(out, "out", suffix)
-    check_count("n", n, most=10**8)
+    check_sample_size("n", n)
+    check_steps("steps", steps)
     if not run.exists():
         raise InputError("run", f"there is no directory {run}")
     import numpy as np

@@ -19,6 +19,7 @@ from steinscope.points import ScoredPoints
 from steinscope.scoring import pair_points
 from steinscope.settings import FitSettings, Validation
 from steinscope.stein import Objective, PenalisedLSD, mean_and_std, penalty_of
+from steinscope.support.files import json_ready
 from steinscope.support.progress import progress_bar
 from steinscope.support.randomness import Seed, make_generator
 from steinscope.unconstrained import Unconstrained
@@ -40,9 +41,9 @@ class History:
     Arguments:
         step: The step, or for a solved critic the position on the path of ridges.
         train_mean: Mean Stein value of the batch of that step.
-        train_std: Its standard deviation.
+        train_std: Their standard deviation; NaN for a single point.
         validation_mean: Mean Stein value of the validation points; NaN where there are none.
-        validation_std: Its standard deviation.
+        validation_std: Their standard deviation; NaN for a single point.
         validation_norm: Mean squared norm of the critic at the validation points.
         selected: The step whose critic was kept.
     """
@@ -56,9 +57,11 @@ class History:
     selected: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Lists and numbers, ready for JSON."""
+        """Lists and numbers, ready for JSON, in which NaN is None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        return json_ready(
+            {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,9 @@ def fit_critic(
         if not isinstance(validation, tuple | list) or len(validation) != 2:
             raise InputError("validation", f"expected points and their scores, got {type(validation).__name__}")
         kept = pair_points(*validation, support=support, names=("validation[0]", "validation[1]"), like=points)
+        if kept.x.shape[1:] != points.x.shape[1:]:
+            shape, came = tuple(points.x.shape[1:]), tuple(kept.x.shape[1:])
+            raise InputError("validation[0]", f"expected points of the shape of those in x, {shape}, got {came}")
     objective = PenalisedLSD() if objective is None else objective
     fit = fit_points(critic, points, kept, objective, settings, seed=seed, progress=progress, callback=callback)
     return replace(fit, coordinates=points.coordinates)

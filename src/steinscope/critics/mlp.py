@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.critics.base import Critic, Trace, check_trace
-from steinscope.errors import InputError
 from steinscope.maps.activations import dropout_mask, linear_with_trace, swish_with_derivative, swish_with_tangent
 from steinscope.maps.divergence import draw_probe
 from steinscope.maps.layers import linear_layers
-from steinscope.shapes import PerPoint, Points, flattened
+from steinscope.shapes import PerPoint, Points, check_coordinates
 from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import Seed, default_generator, make_generator
 
@@ -66,16 +65,14 @@ class MLP(Critic):
 
     def forward(self, x: Points) -> Points:
         """The value f(x) at each point, without dropout."""
-        flat = hidden = flattened(x)
+        flat = hidden = check_coordinates(x, self.dim)
         for layer in self.layers[:-1]:
             hidden = functional.silu(layer(hidden))
         return self._output(hidden, flat).view(x.shape)
 
     def value_and_divergence(self, x: Points, generator: torch.Generator | None = None) -> tuple[Points, PerPoint]:
         """f(x) and ∇·f(x) at each point, with dropout in training mode."""
-        flat = hidden = flattened(x)
-        if flat.shape[1] != self.dim:
-            raise InputError("x", f"this critic takes points of {self.dim} coordinates, got {flat.shape[1]}")
+        flat = hidden = check_coordinates(x, self.dim)
         generator = generator or default_generator(x.device)
         masks = [self._mask(layer, flat, generator) for layer in self.layers[:-1]]
         if self._is_exact(len(x)):
@@ -97,7 +94,7 @@ class MLP(Critic):
 
     def value_and_diagonal(self, x: Points) -> tuple[Points, Points]:
         """f(x) and ∂f_i/∂x_i for each coordinate, in a third of the time of backward passes."""
-        flat = hidden = flattened(x)
+        flat = hidden = check_coordinates(x, self.dim)
         derivatives = []
         for layer in self.layers[:-1]:
             hidden, derivative = swish_with_derivative(layer(hidden))

@@ -13,7 +13,6 @@ from steinscope.critics.base import Batches, Critic
 from steinscope.errors import InputError
 from steinscope.maps.features import Affine, FeatureMap, as_feature_map
 from steinscope.shapes import PerPoint, Points, flattened
-from steinscope.support.checks import check_count
 
 __all__ = ["Features", "Linear", "Moments"]
 
@@ -110,5 +109,5 @@ class Linear(Features):
     """
 
     def __init__(self, dim: int) -> None:
-        super().__init__(Affine())
-        self.set_weights(torch.zeros(check_count("dim", dim), dim + 1, dtype=torch.float32))
+        super().__init__(Affine(dim))
+        self.set_weights(torch.zeros(dim, dim + 1, dtype=torch.float32))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from steinscope.data.unpacking import check_unpacked
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 
 __all__ = ["SUFFIXES", "Table", "load_table", "read_table"]
 
@@ -86,7 +86,7 @@ def load_table(source: str | Path, name: str, *, header: bool | None = None) -> 
     except InputError:
         raise
     except OSError as error:
-        raise InputError(name, f"cannot read {path}: {error.strerror or _first_line(error)}") from None
+        raise InputError(name, f"cannot read {path}: {error.strerror or first_line(error)}") from None
     except Exception as error:
         # The readers raise nearly anything where the bytes are not what they expect.
         raise InputError(name, f"{path} {_problem(error)}") from None
@@ -114,7 +114,7 @@ def _split_member(source: str) -> tuple[Path, str | None]:
 def _problem(error: Exception) -> str:
     if "allow_pickle" in str(error) or "objects" in str(error).lower():
         return "holds Python objects, which are not read; expected an array of numbers"
-    return f"is not a whole file ({_first_line(error)})"
+    return f"is not a whole file ({first_line(error)})"
 
 
 def _read_npy(path: Path, name: str) -> np.ndarray:
@@ -183,7 +183,7 @@ def _read_csv(path: Path, name: str, header: bool | None) -> Table:
     try:
         first = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])]
     except csv.Error as error:
-        raise InputError(name, f"the first line of {path} cannot be read ({_first_line(error)})") from None
+        raise InputError(name, f"the first line of {path} cannot be read ({first_line(error)})") from None
     has_header = _is_header(first, header, path, name)
     if not line:
         raise InputError(name, f"{path} has no numbers")
@@ -231,9 +231,9 @@ def _is_header(first: list[str], header: bool | None, path: Path, name: str) -> 
 def _csv_problem(path: Path, delimiter: str, skipped: int, error: Exception) -> str:
     """Which cell is wrong. The file is read again, slowly, because the fast reader does not say."""
     try:
-        return _wrong_cell(path, delimiter, skipped) or f"cannot be read as numbers ({_first_line(error)})"
+        return _wrong_cell(path, delimiter, skipped) or f"cannot be read as numbers ({first_line(error)})"
     except csv.Error as too_long:
-        return f"cannot be read as numbers ({_first_line(too_long)})"
+        return f"cannot be read as numbers ({first_line(too_long)})"
 
 
 def _wrong_cell(path: Path, delimiter: str, skipped: int) -> str | None:
@@ -297,11 +297,6 @@ def _is_number(cell: str) -> bool:
 def _kind(array: np.ndarray) -> str:
     kinds: dict[str, Any] = {"c": "complex numbers", "U": "text", "S": "text", "M": "dates", "V": "records"}
     return kinds.get(array.dtype.kind, f"values of type {array.dtype}")
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return _shortened(lines[0], 100) if lines else type(error).__name__
 
 
 def _shortened(text: str, length: int = 30) -> str:

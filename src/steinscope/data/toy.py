@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steinscope.errors import InputError
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_count, check_sample_size
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["TOY", "draw_toy", "moons", "moons_density"]
@@ -30,12 +30,12 @@ def draw_toy(name: str, n: int, seed: Seed = 0) -> PlanePoints:
     """
     if not isinstance(name, str) or name not in TOY:
         raise InputError("name", f"expected one of {', '.join(TOY)}, got {name!r}")
-    return TOY[name](check_count("n", n), make_generator(seed, purpose="sample"))
+    return TOY[name](check_sample_size("n", n), make_generator(seed, purpose="sample"))
 
 
 def moons(n: int, seed: Seed = 0) -> PlanePoints:
     """Two interleaving half circles, with Gaussian noise."""
-    return _moons(check_count("n", n), make_generator(seed, purpose="sample"))
+    return _moons(check_sample_size("n", n), make_generator(seed, purpose="sample"))
 
 
 def moons_density(components: int = 100) -> torch.distributions.MixtureSameFamily:

@@ -12,7 +12,7 @@ from steinscope.kernels.stein_kernel import Sample, make_sample
 from steinscope.maps.radial import median_distance
 from steinscope.metric import Coordinates
 from steinscope.results import TestResult, check_finite
-from steinscope.support.checks import check_count, check_level, check_number
+from steinscope.support.checks import check_count, check_level, check_number, check_steps
 from steinscope.support.randomness import make_generator
 
 __all__ = ["fssd_test"]
@@ -55,7 +55,7 @@ def fssd_test(
     """
     alpha, train_share = check_level("alpha", alpha), check_level("train_share", train_share)
     check_count("locations", locations, most=MOST_LOCATIONS)
-    check_count("steps", steps)
+    check_steps("steps", steps)
     check_count("draws", draws, most=MOST_DRAWS)
     check_number("lr", lr, over=0)
     sample = make_sample(x, model, metric, support, least=10)

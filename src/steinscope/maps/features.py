@@ -15,10 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from steinscope.densities import call_model
 from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_diagonal, value_and_exact
 from steinscope.metric import Metric
-from steinscope.shapes import FlatPoints
+from steinscope.shapes import FlatPoints, check_coordinates
 from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import Seed, make_generator
 
@@ -50,7 +51,9 @@ class FeatureMap(nn.Module, ABC):
             x = x.detach().requires_grad_()
             features = self(x)
             for total in features.sum(0):
-                (gradient,) = torch.autograd.grad(total, x, retain_graph=True, allow_unused=True)
+                gradient = None
+                if features.requires_grad:
+                    (gradient,) = torch.autograd.grad(total, x, retain_graph=True, allow_unused=True)
                 rows.append(x.new_zeros(x.shape[1]) if gradient is None else gradient.sum(0))
         return features.detach(), torch.stack(rows, 1)
 
@@ -60,23 +63,45 @@ class AnyFeatures(FeatureMap):
 
     Arguments:
         fn: A function or module that takes points (n, d) to features (n, K).
+        name: What the user calls it.
     """
 
-    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, fn: Callable[[Tensor], Tensor], name: str = "feature_map") -> None:
         super().__init__()
-        self.fn = fn
+        self.fn, self.name = fn, name
 
     def forward(self, x: FlatPoints) -> FeatureRows:
-        """The features of each point."""
-        features = self.fn(x)
-        if features.ndim != 2 or len(features) != len(x):
-            raise InputError("feature_map", f"expected features of shape ({len(x)}, K), got {tuple(features.shape)}")
+        """The features of each point, or an `InputError` that says what came instead."""
+        try:
+            features = call_model(self.fn, x, "features")
+        except InputError as error:
+            raise error.renamed(self.name) from error.__cause__
+        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != len(x) or not features.numel():
+            came = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+            raise InputError(self.name, f"expected features of shape ({len(x)}, K), got {came}")
+        if not features.is_floating_point():
+            raise InputError(self.name, f"expected features of a floating type, got {features.dtype}")
+        if not bool(features.isfinite().all()):
+            row = int((~features.isfinite()).any(1).nonzero()[0, 0])
+            raise InputError(self.name, f"the features of point {row} are not all finite")
+        is_cut = x.requires_grad and torch.is_grad_enabled() and not features.requires_grad
+        if is_cut and bool((features != features[0]).any()):
+            raise InputError(self.name, "the features do not depend on x through torch operations")
         return features
 
 
-def as_feature_map(features: FeatureMap | Callable[[Tensor], Tensor]) -> FeatureMap:
-    """A feature map as it is, or any differentiable function as one."""
-    return features if isinstance(features, FeatureMap) else AnyFeatures(features)
+def as_feature_map(features: FeatureMap | Callable[[Tensor], Tensor], name: str = "feature_map") -> FeatureMap:
+    """A feature map as it is, or any differentiable function as one.
+
+    Arguments:
+        features: The feature map or function.
+        name: What the user calls it.
+    """
+    if isinstance(features, FeatureMap):
+        return features
+    if not callable(features):
+        raise InputError(name, f"expected a function of points, got {type(features).__name__}")
+    return AnyFeatures(features, name)
 
 
 class InCoordinates(FeatureMap):
@@ -121,20 +146,29 @@ class InCoordinates(FeatureMap):
 
 
 class Affine(FeatureMap):
-    """The coordinates themselves and a constant: φ(x) = (x, 1)."""
+    """The coordinates themselves and a constant: φ(x) = (x, 1).
+
+    Arguments:
+        dim: The dimension of x.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = check_count("dim", dim)
 
     def forward(self, x: FlatPoints) -> FeatureRows:
         """The features of each point."""
+        x = check_coordinates(x, self.dim)
         return torch.cat([x, x.new_ones(len(x), 1)], 1)
 
     def value_and_divergence(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, Float[Tensor, " n"]]:
         """Value and divergence of x ↦ A x + b; the divergence is tr A."""
+        x = check_coordinates(x, self.dim)
         return torch.addmm(weights[:, -1], x, weights[:, :-1].T), weights[:, :-1].trace().expand(len(x))
 
     def sum_jacobian(self, x: FlatPoints) -> tuple[FeatureRows, Weights]:
         """The features, and the sum of their derivatives."""
-        d = x.shape[1]
-        return self(x), len(x) * torch.eye(d, d + 1, dtype=x.dtype, device=x.device)
+        return self(x), len(x) * torch.eye(self.dim, self.dim + 1, dtype=x.dtype, device=x.device)
 
 
 class RandomCosines(FeatureMap):
@@ -162,10 +196,13 @@ class RandomCosines(FeatureMap):
 
     def forward(self, x: FlatPoints) -> FeatureRows:
         """The features of each point."""
-        return torch.addmm(self.phases, x, self.frequencies.T).cos().mul(self.scale)
+        return self._angles(x).cos().mul(self.scale)
+
+    def _angles(self, x: FlatPoints) -> FeatureRows:
+        return torch.addmm(self.phases, check_coordinates(x, self.frequencies.shape[1]), self.frequencies.T)
 
     def _features_and_derivatives(self, x: FlatPoints) -> tuple[FeatureRows, FeatureRows]:
-        angles = torch.addmm(self.phases, x, self.frequencies.T)
+        angles = self._angles(x)
         return angles.cos().mul_(self.scale), angles.sin_().mul_(-self.scale)
 
     def value_and_divergence(self, x: FlatPoints, weights: Weights) -> tuple[FlatPoints, Float[Tensor, " n"]]:

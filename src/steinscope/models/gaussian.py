@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from steinscope.errors import InputError, first_line
 from steinscope.shapes import Points, flattened
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_sample_size
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Gaussian"]
@@ -78,7 +78,7 @@ class Gaussian(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n independent points."""
-        n, generator = check_count("n", n), make_generator(seed, self.mean.device, purpose="sample")
+        n, generator = check_sample_size("n", n), make_generator(seed, self.mean.device, purpose="sample")
         noise = torch.randn(n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device)
         return noise @ self.cholesky.tril().T + self.mean
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_sample_size
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Glow"]
@@ -114,7 +114,7 @@ class Glow(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0, temperature: float = 1.0) -> Float[Tensor, "n *shape"]:
         """n independent images; below temperature 1 the latent vectors are shrunk."""
-        n, like = check_count("n", n), next(self.parameters())
+        n, like = check_sample_size("n", n), next(self.parameters())
         generator = make_generator(seed, like.device, purpose="sample")
         size = math.prod(self.shape)
         z = torch.randn(n, size, generator=generator, dtype=like.dtype, device=like.device)

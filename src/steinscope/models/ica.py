@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
-from steinscope.support.checks import check_count, check_number
+from steinscope.support.checks import check_count, check_number, check_sample_size
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["ICA", "UnnormalisedICA"]
@@ -75,7 +75,7 @@ class ICA(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n independent points. Smoothed Laplace sources are drawn by rejection from Laplace ones."""
-        n, generator = check_count("n", n), make_generator(seed, self.weights.device, purpose="sample")
+        n, generator = check_sample_size("n", n), make_generator(seed, self.weights.device, purpose="sample")
         like = {"generator": generator, "dtype": torch.float64, "device": self.weights.device}
         shape = (n, len(self.weights))
         if self.source == "logistic":

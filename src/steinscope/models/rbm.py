@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from steinscope.errors import InputError
 from steinscope.maps.features import FeatureMap
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_count, check_sample_size, check_steps
 from steinscope.support.randomness import Seed, make_generator, normal_rows, uniform_rows
 
 __all__ = ["RBM", "TanhFeatures"]
@@ -86,7 +86,7 @@ class RBM(nn.Module):
 
         The chains need not mix: with strong weights they stay near where they started for very long.
         """
-        n, steps = check_count("n", n), check_count("steps", steps, 0)
+        n, steps = check_sample_size("n", n), check_steps("steps", steps, least=0)
         generator = make_generator(seed, self.weights.device, purpose="sample")
         like = {"generator": generator, "dtype": self.weights.dtype, "device": self.weights.device}
         x = torch.randn(n, len(self.visible), **like) if start is None else start
@@ -119,7 +119,7 @@ class RBM(nn.Module):
     @torch.no_grad()
     def sample(self, n: int, seed: Seed = 0) -> Float[Tensor, "n d"]:
         """n exact, independent points: h from its enumerated distribution, then x given h."""
-        n, (states, log_weights) = check_count("n", n), self._enumerate()
+        n, (states, log_weights) = check_sample_size("n", n), self._enumerate()
         generator = make_generator(seed, self.weights.device, purpose="sample")
         probabilities = log_weights.softmax(0).cumsum(0)
         uniform = torch.rand(n, generator=generator, dtype=torch.float64, device=self.weights.device)

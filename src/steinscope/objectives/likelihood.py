@@ -13,7 +13,7 @@ from steinscope.errors import InputError
 from steinscope.objectives.base import TrainingObjective
 from steinscope.samplers.langevin import TemperedSGLD
 from steinscope.shapes import Points, Scalar
-from steinscope.support.checks import check_choice, check_count, check_number
+from steinscope.support.checks import check_choice, check_count, check_number, check_steps
 from steinscope.support.randomness import normal_rows
 from steinscope.support.tensors import check_tensor
 
@@ -113,7 +113,7 @@ class ContrastiveDivergence(TrainingObjective):
         start: Literal["data", "noise", "persistent"] = "data",
         chains: int = 1024,
     ) -> None:
-        check_count("steps", steps)
+        check_steps("steps", steps)
         check_number("epsilon", epsilon, over=0)
         check_choice("start", start, ("data", "noise", "persistent"))
         check_count("chains", chains)

@@ -77,4 +77,4 @@ class ModelFeatureLearner(FeatureLearner):
     @classmethod
     def for_test(cls, context: Context) -> Learner:
         dtype, _ = placement(context.model, context.dtype, torch.device("cpu"))
-        return cls(InCoordinates(as_feature_map(context.model.features), context.metric, dtype))
+        return cls(InCoordinates(as_feature_map(context.model.features, "model"), context.metric, dtype))

@@ -13,7 +13,9 @@ from steinscope.errors import InputError
 from steinscope.report.charts import interval_chart, number
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
+from steinscope.report.rows import flat_rows
 from steinscope.results import TestResult, one_for_each_subject
+from steinscope.support.checks import check_text
 from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_ranking"]
@@ -41,12 +43,16 @@ def report_ranking(
         models: The models, to draw their densities below points in the plane.
         points: The points, an array (n, 2); needed with `models`.
     """
-    if models is not None and (points is None or points.ndim != 2 or points.shape[1] != 2):
-        came = "none" if points is None else f"an array of shape {points.shape}"
+    for argument, value in (("tests", tests), ("models", models)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InputError(argument, f"expected them by the names of the models, got {type(value).__name__}")
+    flat = None if points is None else flat_rows(points, "points")
+    if models is not None and (flat is None or flat.shape[1] != 2):
+        came = "none" if flat is None else f"points of {flat.shape[1]} coordinates"
         raise InputError("points", f"densities of models are drawn below points (n, 2), got {came}")
     first = next(iter(ranking.estimates.values()))
     facts = [
-        ("Points", str(data)),
+        ("Points", check_text("data", data)),
         ("Held out", f"{first.n_test} points, the same for every model"),
         ("Folds", str(ranking.folds) if ranking.folds else "one split"),
         ("Penalty λ", number(ranking.l2)),
@@ -64,11 +70,11 @@ def report_ranking(
         coordinates=_coordinates(ranking),
         tests=_tests(ranking, tests) if tests else None,
         densities=[
-            model_density(models[name], points, name)
+            model_density(models[name], flat, name)
             for name in ranking.names
             if callable(getattr(models.get(name), "log_prob", None))
         ]
-        if models is not None and points is not None
+        if models is not None and flat is not None
         else [],
         pairs=_pairs(ranking) if 2 < len(ranking.names) <= _MOST_PAIRS else None,
         failures=list(ranking.failures.items()),

@@ -13,6 +13,7 @@ from steinscope.registries import CRITICS
 from steinscope.report.charts import field_chart, interval_chart, line_chart, number
 from steinscope.report.page import Cell, Table, render
 from steinscope.results import Finding, TestResult, one_for_each_subject
+from steinscope.support.checks import check_text
 from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_test"]
@@ -35,8 +36,8 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
     if explanation is None and result.strongest_field is not None:
         explanation = result.explain()
     facts = [
-        ("Points", str(data)),
-        ("Model", str(model)),
+        ("Points", check_text("data", data)),
+        ("Model", check_text("model", model)),
         ("Size", f"{result.n} points, {result.dim} coordinate{'s' if result.dim != 1 else ''}"),
         ("Method", result.method),
         ("Statistic", number(result.statistic)),

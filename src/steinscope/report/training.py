@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from markupsafe import Markup
 
 from steinscope.errors import InputError
-from steinscope.points import check_rows
 from steinscope.report.charts import line_chart, number, scatter_chart
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
+from steinscope.report.rows import flat_rows
+from steinscope.support.checks import check_text
 from steinscope.training.driver import TrainResult
 
 __all__ = ["report_training"]
@@ -43,10 +43,14 @@ def report_training(
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError("settings", f"expected names with values, got {type(settings).__name__}")
+    data = check_text("data", data)
     history = result.history
     if model is None:
         model = result.model if result.averaged is None else result.averaged
-    flat, drawn = _flat_rows(points, "points"), _flat_rows(samples, "samples")
+    flat = None if points is None else flat_rows(points, "points")
+    drawn = None if samples is None else flat_rows(samples, "samples")
+    if flat is not None and drawn is not None and flat.shape[1] != drawn.shape[1]:
+        raise InputError("samples", f"expected {flat.shape[1]} coordinates, as points have, got {drawn.shape[1]}")
     listed = {**(settings or {}), **_readable(result.state.settings), "steps": result.state.step}
     curves = [_curve("The model's loss", history.step, history.model_loss)]
     if np.isfinite(history.auxiliary_loss).any():
@@ -92,14 +96,6 @@ def _curve(title: str, step: np.ndarray, values: np.ndarray) -> Markup:
         f"From {number(float(finite[0]), 3)} to {number(float(finite[-1]), 3)}" if len(finite) else "No values"
     )
     return line_chart(title, step, values, "step", "mean since the last log point", description)
-
-
-def _flat_rows(value: Any, name: str) -> np.ndarray | None:
-    """Points as vectors, in float64."""
-    if value is None:
-        return None
-    rows = check_rows(value, name)
-    return np.asarray(rows.cpu() if isinstance(rows, torch.Tensor) else rows, dtype=np.float64).reshape(len(rows), -1)
 
 
 def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steinscope.errors import InputError, NonFiniteError
 from steinscope.shapes import Points
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_count, check_steps
 from steinscope.support.progress import progress_bar
 from steinscope.support.randomness import Seed, make_generator
 from steinscope.supports import find_region
@@ -135,7 +135,7 @@ def run_chains(
         >>> bool((chains.x.std(0) - 1).abs().max() < 0.15)
         True
     """
-    check_count("steps", steps)
+    check_steps("steps", steps)
     check_count("burn_in", burn_in, 0, steps - 1)
     if every is not None:
         check_count("every", every)

@@ -15,7 +15,7 @@ from steinscope.points import check_rows, read_rows, rows_dtype
 from steinscope.samplers.chains import State, run_chains
 from steinscope.samplers.hmc import HMC
 from steinscope.samplers.langevin import MALA
-from steinscope.support.checks import check_choice, check_count, check_number, check_seed
+from steinscope.support.checks import check_choice, check_number, check_sample_size, check_seed
 from steinscope.support.randomness import make_generator
 from steinscope.supports import find_region
 
@@ -47,7 +47,7 @@ def draw_samples(
         seed: The source of all noise.
         progress: As in `run_chains`.
     """
-    check_count("n", n)
+    check_sample_size("n", n)
     if step_size is not None:
         check_number("step_size", step_size, over=0)
     if isinstance(model, torch.distributions.Distribution):

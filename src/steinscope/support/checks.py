@@ -13,9 +13,22 @@ from typing import Any, TypeGuard
 
 from steinscope.errors import InputError
 
-__all__ = ["check_choice", "check_count", "check_flag", "check_level", "check_number", "check_path", "check_seed"]
+__all__ = [
+    "check_choice",
+    "check_count",
+    "check_flag",
+    "check_level",
+    "check_number",
+    "check_path",
+    "check_sample_size",
+    "check_seed",
+    "check_steps",
+    "check_text",
+]
 
 _MOST_SEED = 2**63 - 1
+# More points than this do not fit into memory, and more steps take years: such a number is a slip of the keyboard.
+_MOST_POINTS, _MOST_STEPS = 10**8, 10**9
 
 
 def check_number(
@@ -41,15 +54,17 @@ def check_number(
         >>> check_number("lr", 1, over=0)
         1.0
     """
+    # NumPy compares single with double precision in single precision, where a bound may be infinite.
+    number = _as_float(value)
     if (
-        not _is_finite(value)
-        or (over is not None and not value > over)
-        or (least is not None and not value >= least)
-        or (under is not None and not value < under)
-        or (most is not None and not value <= most)
+        number is None
+        or (over is not None and not number > over)
+        or (least is not None and not number >= least)
+        or (under is not None and not number < under)
+        or (most is not None and not number <= most)
     ):
         raise InputError(name, f"expected {_words(over, least, under, most)}, got {_shown(value)}")
-    return float(value)
+    return number
 
 
 def _shown(value: Any) -> str:
@@ -58,8 +73,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _is_finite(value: Any) -> TypeGuard[float]:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+def _as_float(value: Any) -> float | None:
+    """A finite number in double precision; None for anything else."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        # A whole number or fraction that is too large.
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _is_whole(value: Any) -> TypeGuard[int]:
@@ -94,6 +117,16 @@ def check_count(name: str, value: Any, least: int = 1, most: int | None = None) 
     return int(value)
 
 
+def check_sample_size(name: str, value: Any) -> int:
+    """How many points to draw, which must fit into memory."""
+    return check_count(name, value, most=_MOST_POINTS)
+
+
+def check_steps(name: str, value: Any, least: int = 1) -> int:
+    """How many steps to take, which must come to an end."""
+    return check_count(name, value, least, _MOST_STEPS)
+
+
 def check_level(name: str, value: Any) -> float:
     """A number between 0 and 1, such as the level of a test."""
     return check_number(name, value, over=0, under=1)
@@ -121,6 +154,13 @@ def check_choice(name: str, value: Any, choices: Any) -> Any:
         expected = f"{', '.join(others)} or {last}" if others else last
         raise InputError(name, f"expected {expected}, got {_shown(value)}")
     return value
+
+
+def check_text(name: str, value: Any) -> str:
+    """What something is called: a text or a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(name, f"expected a text, got {_shown(value)}")
+    return str(value)
 
 
 def check_path(name: str, value: Any) -> Path:

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO
 
 from steinscope.errors import InputError
 
-__all__ = ["check_directory", "csv_text", "read_sealed", "remove_leftovers", "sealed_json", "write_file"]
+__all__ = ["check_directory", "csv_text", "json_ready", "read_sealed", "remove_leftovers", "sealed_json", "write_file"]
 
 _TEMPORARY = re.compile(r"\.steinscope-[0-9a-f]{16}\.tmp")
 _CHECKSUM = "checksum"
@@ -99,6 +100,22 @@ def check_directory(path: Path | None, name: str) -> None:
         raise InputError(name, f"{nearest} is a file, expected a directory")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(name, f"nothing can be written into {nearest}: permission denied")
+
+
+def json_ready(value: Any) -> Any:
+    """Numbers, texts, lists and dictionaries with None for each number that JSON does not have.
+
+    Example:
+        >>> json_ready({"mean": [0.5, float("nan")]})
+        {'mean': [0.5, None]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(item) for item in value]
+    return value
 
 
 def sealed_json(record: Mapping[str, Any]) -> bytes:

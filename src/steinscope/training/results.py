@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from steinscope.objectives.base import TrainingObjective
+from steinscope.support.files import json_ready
 from steinscope.training.loop import TrainState
 
 __all__ = ["TrainHistory", "TrainResult"]
@@ -29,11 +30,10 @@ class TrainHistory:
     auxiliary_loss: np.ndarray
     gradient_norm: np.ndarray
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """Lists of numbers, ready for JSON."""
-        return {
-            name: getattr(self, name).tolist() for name in ("step", "model_loss", "auxiliary_loss", "gradient_norm")
-        }
+    def to_dict(self) -> dict[str, list[float | None]]:
+        """Lists of numbers, ready for JSON, in which NaN is None."""
+        names = ("step", "model_loss", "auxiliary_loss", "gradient_norm")
+        return json_ready({name: getattr(self, name).tolist() for name in names})
 
 
 @dataclass(frozen=True)
