@@ -1,5 +1,6 @@
 import copy
 import pickle
+import zlib
 
 import pytest
 
@@ -33,6 +34,7 @@ def test_errors_come_out_of_other_processes(error):
         (ValueError("\n first \nsecond"), "first"),
         (KeyError("a"), "KeyError: 'a'"),
         (EOFError(), "EOFError"),
+        (zlib.error("Error -3"), "Error -3"),
         (ValueError("x" * 1000), "x" * 199 + "…"),
     ],
 )

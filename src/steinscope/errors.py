@@ -65,5 +65,6 @@ def first_line(error: BaseException) -> str:
         return type(error).__name__
     first = said[0].rstrip()
     text = first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
-    # torch.distributions says so where a point is outside of the support.
-    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
+    # torch.distributions raise ValueError where a point is outside of the support; zlib and csv call theirs just error.
+    speaks_for_itself = isinstance(error, ValueError) or type(error).__name__.lower() == "error"
+    return text if speaks_for_itself else f"{type(error).__name__}: {text}"

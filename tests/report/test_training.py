@@ -1,5 +1,4 @@
 import inspect
-import json
 
 import pytest
 import torch
@@ -52,9 +51,3 @@ def test_bad_input(given, message):
     result = train(Gaussian(torch.zeros(2)), report_points(300, 2), objective="score-matching", steps=2)
     with pytest.raises(InputError, match=message):
         inspect.unwrap(report_training)(result, **given)
-
-
-def test_a_history_without_a_critic_is_json():
-    result = train(Gaussian(torch.zeros(2)), report_points(300, 2), objective="score-matching", steps=2)
-    saved = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert set(saved["history"]["auxiliary_loss"]) == {None}

@@ -1,4 +1,5 @@
 import inspect
+import json
 import math
 import subprocess
 import sys
@@ -38,6 +39,12 @@ def test_a_seed_fixes_every_bit_and_the_global_state_is_left_alone(objective):
     assert torch.equal(torch.rand(3), expected)
     assert bits(first) == bits(runs(Gaussian(torch.zeros(2)), objective=objective))
     assert bits(first) != bits(runs(Gaussian(torch.zeros(2)), objective=objective, seed=4))
+
+
+def test_a_history_without_an_auxiliary_loss_is_json():
+    result = runs(Gaussian(torch.zeros(2)), objective="score-matching")
+    saved = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert set(saved["history"]["auxiliary_loss"]) == {None} and None not in saved["history"]["model_loss"]
 
 
 @pytest.mark.parametrize("through", ["state", "checkpoint"])
