@@ -230,6 +230,8 @@ def as_density(model: Any) -> Density:
     """`model` as something with a score, or an `InputError` that says what a model can be."""
     if isinstance(model, _ScoreDensity | _LogProbDensity | _NumpyLogProbDensity):
         return model
+    if isinstance(model, type):
+        raise InputError("model", f"got the class {_name(model)}, expected an object, such as {_name(model)}(...)")
     foreign = _foreign_density(model)
     if foreign is not None:
         return foreign
@@ -237,7 +239,7 @@ def as_density(model: Any) -> Density:
         return _ScoreDensity(model.score, numpy=False)
     if callable(getattr(model, "log_prob", None)):
         return _LogProbDensity(model.log_prob, "log_prob")
-    if callable(model) and not isinstance(model, type):
+    if callable(model):
         raise InputError(
             "model",
             f"got the function or callable {_name(model)}; say what it computes: "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steinscope.errors import InputError
-from steinscope.support.files import write_file
+from steinscope.support.files import write_output
 from steinscope.support.normal import normal_quantile
 
 if TYPE_CHECKING:
@@ -226,4 +226,4 @@ def save_image_grid(path: str | Path, images: np.ndarray, columns: int = 8, marg
         grid[top : top + height, left : left + width] = image
     content = io.BytesIO()
     imsave(content, np.repeat(grid[:, :, None], 3, axis=2), format="png")
-    write_file(Path(path), content.getvalue())
+    write_output(Path(path), content.getvalue(), "path")

@@ -15,11 +15,13 @@ from steinscope.registries import OBJECTIVES
 from steinscope.support.checks import (
     check_choice,
     check_count,
+    check_depth,
     check_flag,
     check_level,
     check_number,
     check_seed,
     check_steps,
+    check_width,
 )
 
 __all__ = [
@@ -47,7 +49,7 @@ class Validation(NamedTuple):
 
 
 # More than this is a slip of the keyboard, which would fill the memory before anything is said.
-_MOST_WIDTH, _MOST_DEPTH, _MOST_BATCH = 2**13, 2**6, 2**20
+_MOST_BATCH = 2**20
 
 Select = str | Callable[[Validation], float]
 
@@ -209,8 +211,8 @@ class RunSettings(TrainSettings):
                 raise InputError("support", f"only an EBM can have one, got the model {self.model!r}")
         check_choice("model", self.model, ("ebm", "gaussian"))
         _keep(self, check_count, "checkpoint_every", "log_every", "critic_steps")
-        _keep(self, partial(check_count, most=_MOST_WIDTH), "width")
-        _keep(self, partial(check_count, most=_MOST_DEPTH), "depth")
+        _keep(self, check_width, "width")
+        _keep(self, check_depth, "depth")
         _keep(self, partial(check_count, most=_MOST_BATCH), "batch_size")
         _keep(self, partial(check_number, over=0), "l2")
         if self.objective not in OBJECTIVES:

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.errors import InputError
-from steinscope.shapes import PerPoint, flattened
+from steinscope.errors import InputError, first_line
+from steinscope.shapes import PerPoint, Scalar, flattened
 from steinscope.support.tensors import check_tensor
 
-__all__ = ["LSD", "Objective", "PenalisedLSD", "Power", "mean_and_std", "penalty_of", "stein_values"]
+__all__ = ["LSD", "Objective", "PenalisedLSD", "Power", "mean_and_std", "objective_value", "penalty_of", "stein_values"]
 
 Objective = Callable[[Tensor, Tensor], Tensor]
 """What a critic maximises: a function of the Stein values and of the squared norms of f at the same points."""
@@ -76,6 +76,18 @@ class Power:
 
     def __call__(self, values: PerPoint, squared_norm: PerPoint) -> Tensor:
         return values.mean() / (values.std() + self.epsilon) - self.l2 * squared_norm.mean()
+
+
+def objective_value(objective: Objective, values: PerPoint, squared_norm: PerPoint) -> Scalar:
+    """What is maximised, or an `InputError` where an objective of the user's does not give one number."""
+    try:
+        value = objective(values, squared_norm)
+    except Exception as error:
+        raise InputError("objective", f"failed at the Stein values: {first_line(error)}") from error
+    if not isinstance(value, Tensor) or value.ndim != 0 or not value.requires_grad:
+        came = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise InputError("objective", f"expected one number made of the values by torch operations, got {came}")
+    return value
 
 
 def penalty_of(objective: Objective) -> float | None:

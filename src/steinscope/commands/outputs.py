@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
-from steinscope.support.files import check_directory, csv_text, json_ready, write_file
+from steinscope.support.files import check_directory, csv_text, json_ready, write_output
 
 __all__ = ["check_output", "json_text", "write_csv", "write_output"]
 
@@ -25,15 +25,6 @@ def check_output(path: Path | None, option: str, suffix: str) -> None:
     if not parent.is_dir():
         raise InputError(option, f"{parent} is a file, so {path} cannot be written")
     check_directory(parent, option)
-
-
-def write_output(path: Path, content: str | bytes, option: str) -> None:
-    """Write a file as a whole or not at all. Its directory is made if it is not there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, content if isinstance(content, bytes) else content.encode())
-    except OSError as error:
-        raise InputError(option, f"cannot write {path}: {error.strerror or error}") from None
 
 
 def json_text(value: Any) -> str:

@@ -18,9 +18,9 @@ from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_diagonal
 from steinscope.shapes import PerPoint, Points, flattened
 from steinscope.stein import stein_values
-from steinscope.support.checks import check_choice
+from steinscope.support.checks import check_choice, check_number
 
-__all__ = ["Batches", "Critic", "Trace", "check_trace"]
+__all__ = ["Batches", "Critic", "Trace", "check_trace", "trainable_parameters"]
 
 Trace = Literal["auto", "exact", "hutchinson"]
 
@@ -44,7 +44,8 @@ class Critic(nn.Module, ABC):
             l2: The penalty λ.
             ridge: Added to the diagonal of $E\,\varphi\varphi^\top$, as a share of its mean diagonal entry.
         """
-        for _ in self.solve_path(batches, l2, [ridge]):
+        check_number("l2", l2, over=0)
+        for _ in self.solve_path(batches, l2, [check_number("ridge", ridge, least=0)]):
             pass
 
     def solve_path(self, batches: Batches, l2: float, ridges: Sequence[float]) -> Iterator[float]:
@@ -73,6 +74,14 @@ class Critic(nn.Module, ABC):
         f, div = self.value_and_divergence(x, generator)
         flat = flattened(f)
         return stein_values(score, f, div), torch.linalg.vecdot(flat, flat)
+
+
+def trainable_parameters(critic: nn.Module) -> list[nn.Parameter]:
+    """The parameters of a critic that steps change, or an `InputError` where there are none."""
+    found = [parameter for parameter in critic.parameters() if parameter.requires_grad]
+    if not found:
+        raise InputError("critic", f"{type(critic).__name__} has no parameters to train")
+    return found
 
 
 def check_trace(trace: Any) -> Trace:

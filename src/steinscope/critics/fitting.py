@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.critics.base import Critic
+from steinscope.critics.base import Critic, trainable_parameters
 from steinscope.critics.network import as_critic
-from steinscope.errors import InputError, NonFiniteError
+from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.points import ScoredPoints
 from steinscope.scoring import pair_points
 from steinscope.settings import FitSettings, Validation
-from steinscope.stein import Objective, PenalisedLSD, mean_and_std, penalty_of
+from steinscope.stein import Objective, PenalisedLSD, mean_and_std, objective_value, penalty_of
 from steinscope.support.files import json_ready
 from steinscope.support.progress import progress_bar
 from steinscope.support.randomness import Seed, make_generator
@@ -131,6 +131,10 @@ def fit_critic(
             shape, came = tuple(points.x.shape[1:]), tuple(kept.x.shape[1:])
             raise InputError("validation[0]", f"expected points of the shape of those in x, {shape}, got {came}")
     objective = PenalisedLSD() if objective is None else objective
+    if not callable(objective):
+        raise InputError("objective", f"expected an objective such as PenalisedLSD(), got {objective!r}")
+    if not isinstance(settings, FitSettings):
+        raise InputError("settings", f"expected FitSettings(...), got {type(settings).__name__}")
     fit = fit_points(critic, points, kept, objective, settings, seed=seed, progress=progress, callback=callback)
     return replace(fit, coordinates=points.coordinates)
 
@@ -173,7 +177,8 @@ def fit_points(
         _solve(critic, points, recorder, l2)
         return recorder.finish()
 
-    optimiser = torch.optim.Adam(critic.parameters(), lr=lr, weight_decay=settings.weight_decay, fused=True)
+    parameters = trainable_parameters(critic)
+    optimiser = torch.optim.Adam(parameters, lr=lr, weight_decay=settings.weight_decay, fused=True)
     batches = _full_batches(points) if batch_size == len(points) else _mini_batches(points, batch_size, seed)
     # The first step whose objective is not finite. It stays on the device until somebody looks at it.
     bad_step = torch.full((), -1, device=points.device)
@@ -184,7 +189,7 @@ def fit_points(
                 optimiser.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
             with torch.enable_grad():
                 values, squared_norm = critic.stein(*next(batches), generator)
-                loss = -objective(values, squared_norm)
+                loss = -objective_value(objective, values, squared_norm)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -274,7 +279,7 @@ class _Recorder:
         quality = (
             step
             if self.validation is None
-            else self.choose(Validation(mean, std, norm, math.nan if self.l2 is None else self.l2))
+            else _quality(self.choose, Validation(mean, std, norm, math.nan if self.l2 is None else self.l2))
         )
         if quality > self.best or not self.best_state:
             self.best, self.best_step, self.since_best = quality, step, 0
@@ -288,6 +293,14 @@ class _Recorder:
         train_mean, train_std, mean, std, norm, step = np.array(self.rows, dtype=np.float64).T
         history = History(step.astype(np.int64), train_mean, train_std, mean, std, norm, self.best_step)
         return Fit(self.critic, history)
+
+
+def _quality(choose: Callable[[Validation], float], seen: Validation) -> float:
+    """How good a critic is by a rule, which may be a function of the user's."""
+    try:
+        return float(choose(seen))
+    except Exception as error:
+        raise InputError("select", f"failed at {seen}: {first_line(error)}") from error
 
 
 def _solve(critic: Critic, points: ScoredPoints, recorder: _Recorder, l2: float) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from steinscope.critics.base import Critic
+from steinscope.errors import InputError
 from steinscope.shapes import PerPoint, Points
 
 __all__ = ["Mean"]
@@ -22,6 +23,8 @@ class Mean(Critic):
 
     def __init__(self, critics: Sequence[Critic]) -> None:
         super().__init__()
+        if not isinstance(critics, Sequence) or not critics or not all(isinstance(one, Critic) for one in critics):
+            raise InputError("critics", f"expected a list of critics of steinscope.critics, got {critics!r}")
         self.critics = nn.ModuleList(critics)
 
     def forward(self, x: Points) -> Points:

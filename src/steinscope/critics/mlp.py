@@ -14,7 +14,7 @@ from steinscope.maps.activations import dropout_mask, linear_with_trace, swish_w
 from steinscope.maps.divergence import draw_probe
 from steinscope.maps.layers import linear_layers
 from steinscope.shapes import PerPoint, Points, check_coordinates
-from steinscope.support.checks import check_count, check_number
+from steinscope.support.checks import check_count, check_depth, check_number, check_width
 from steinscope.support.randomness import Seed, default_generator, make_generator
 
 __all__ = ["MLP"]
@@ -56,7 +56,7 @@ class MLP(Critic):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        dim, width, depth = check_count("dim", dim), check_count("width", width), check_count("depth", depth)
+        dim, width, depth = check_count("dim", dim), check_width("width", width), check_depth("depth", depth)
         dropout = check_number("dropout", dropout, least=0, under=1)
         self.dim, self.dropout, self.trace = dim, dropout, check_trace(trace)
         generator = make_generator(seed)

@@ -27,6 +27,8 @@ class Module(Critic):
 
     def __init__(self, net: Callable[[Tensor], Tensor], trace: Trace = "auto") -> None:
         super().__init__()
+        if not callable(net):
+            raise InputError("net", f"expected a function or module, got {type(net).__name__}")
         self.net, self.trace = net, check_trace(trace)
 
     def forward(self, x: Points) -> Points:

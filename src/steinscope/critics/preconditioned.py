@@ -11,6 +11,8 @@ from torch import Tensor
 from steinscope.critics.base import Batches, Critic
 from steinscope.errors import InputError
 from steinscope.shapes import PerPoint, Points, flattened
+from steinscope.support.checks import check_number
+from steinscope.support.tensors import check_tensor
 
 __all__ = ["Preconditioned"]
 
@@ -29,6 +31,9 @@ class Preconditioned(Critic):
 
     def __init__(self, critic: Critic, mean: Float[Tensor, " d"], covariance: Float[Tensor, "d d"]) -> None:
         super().__init__()
+        mean, covariance = check_tensor("mean", mean), check_tensor("covariance", covariance)
+        if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
+            raise InputError("covariance", f"expected a matrix (d, d) beside a mean (d), got {tuple(covariance.shape)}")
         self.critic = critic
         self.mean: Tensor
         self.whitening: Tensor
@@ -45,7 +50,10 @@ class Preconditioned(Critic):
     @classmethod
     def from_data(cls, critic: Critic, x: Points, shrinkage: float = 0.01) -> Preconditioned:
         """Whiten by the mean and covariance of x, the covariance shrunk a little towards its mean eigenvalue."""
-        flat = flattened(x).double()
+        shrinkage = check_number("shrinkage", shrinkage, least=0, most=1)
+        flat = flattened(check_tensor("x", x)).double()
+        if len(flat) < 2:
+            raise InputError("x", f"expected at least 2 points to whiten by, got {len(flat)}")
         covariance = torch.atleast_2d(torch.cov(flat.T))
         level = float(covariance.diagonal().mean())
         if not level > 0.0:

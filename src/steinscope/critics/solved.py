@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from steinscope.critics.base import Batches, Critic
 from steinscope.errors import InputError
 from steinscope.maps.features import Affine, FeatureMap, as_feature_map
 from steinscope.shapes import PerPoint, Points, flattened
+from steinscope.support.tensors import check_tensor
 
 __all__ = ["Features", "Linear", "Moments"]
 
@@ -69,7 +70,7 @@ class Features(Critic):
     def moments(self, batches: Batches) -> Moments:
         """What the solution depends on, from batches of points and scores."""
         count, gram, cross, dtype = 0, None, None, None
-        for x, score in batches:
+        for x, score in map(_check_batch, batches):
             features, jacobian = self.feature_map.sum_jacobian(flattened(x))
             batch_gram = (features.T @ features).double()
             batch_cross = (flattened(score).T @ features + jacobian).double()
@@ -99,6 +100,18 @@ class Features(Critic):
         if self.weights is None:
             raise InputError("critic", "a Features critic has no weights before it is solved; call solve or fit_critic")
         return self.weights
+
+
+def _check_batch(batch: Any) -> tuple[Tensor, Tensor]:
+    """A pair of points and scores of one shape."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise InputError(
+            "batches", f"expected pairs of points and scores, got an object of type {type(batch).__name__}"
+        )
+    x, score = (check_tensor("batches", part) for part in batch)
+    if x.ndim == 0 or x.shape != score.shape:
+        raise InputError("batches", f"expected scores of the shape of x, {tuple(x.shape)}, got {tuple(score.shape)}")
+    return x, score
 
 
 class Linear(Features):

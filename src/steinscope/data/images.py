@@ -22,7 +22,7 @@ from torch.nn import functional
 from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError
 from steinscope.support.checks import check_choice, check_count, check_path
-from steinscope.support.files import write_file
+from steinscope.support.files import write_output
 from steinscope.support.randomness import Seed, make_generator
 from steinscope.support.tensors import check_tensor
 
@@ -44,7 +44,8 @@ DATA_SETS = ("mnist", "fashion-mnist")
 FILES = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
 _SYSTEM_DIRECTORY = Path("/usr/share/datasets")  # where Debian's dataset-fashion-mnist is installed
 _LEVELS = 256
-_MOST_IMAGES, _MOST_PIXELS = 10**7, 4096
+# Their intermediate numbers fit into memory.
+_MOST_SIDE, _MOST_PIXELS = 4096, 10**9
 _MOST_DIMENSIONS = 64  # of a NumPy array
 _IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
@@ -143,13 +144,13 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
     code = codes[array.dtype]
     header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
     content = header + array.astype(_IDX_TYPES[code]).tobytes()
-    write_file(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    write_output(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content, "path")
 
 
 def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n size size"]:
     """Made-up images for trying things out: a bright, blurred bar or ring on black, at a random place and angle."""
-    check_count("n", n, 1, _MOST_IMAGES)
-    check_count("size", size, 1, _MOST_PIXELS)
+    check_count("size", size, 1, _MOST_SIDE)
+    check_count("n", n, 1, _MOST_PIXELS // size**2)
     generator = make_generator(seed, purpose="sample")
     grid = (torch.arange(size) + 0.5) / size - 0.5
     y, x = torch.meshgrid(grid, grid, indexing="ij")

@@ -25,6 +25,7 @@ from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_for
 from steinscope.portfolio.learner import Learner, ValueLearner
 from steinscope.results import CriticResult, PairResult, TestResult, check_finite
 from steinscope.support.normal import upper_tail
+from steinscope.support.randomness import next_seed
 
 __all__ = ["prequential_test"]
 
@@ -127,7 +128,7 @@ def prequential_test(
         seed: The orders of the points and all that is random in the critics.
         starts: Points from which modes of the model are searched, too.
     """
-    draws = [partial(Order.draw, points, model, blocks, seed + number, starts) for number in range(repeats)]
+    draws = [partial(Order.draw, points, model, blocks, next_seed(seed, number), starts) for number in range(repeats)]
     first = draws[0]()
     orders = (first if number == 0 else draw() for number, draw in enumerate(draws))
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.errors import InputError, first_line
+from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.shapes import flattened
 from steinscope.support.randomness import default_generator, normal_rows, uniform_rows
 
@@ -156,8 +156,11 @@ def draw_probe(like: Tensor, noise: Noise, generator: torch.Generator) -> Tensor
 def _checked_value(fn: Map, x: Tensor) -> Tensor:
     try:
         value = fn(x)
-    except RuntimeError as error:
+    except (InputError, NonFiniteError):
+        raise
+    except Exception as error:
         raise InputError("fn", f"failed at points of shape {tuple(x.shape)}: {first_line(error)}") from error
-    if value.shape != x.shape:
-        raise InputError("fn", f"expected values of the shape of x, {tuple(x.shape)}, got {tuple(value.shape)}")
+    if not isinstance(value, Tensor) or value.shape != x.shape:
+        came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise InputError("fn", f"expected values of the shape of x, {tuple(x.shape)}, got {came}")
     return value

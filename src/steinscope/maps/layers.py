@@ -7,11 +7,19 @@ import math
 import torch
 from torch import nn
 
+from steinscope.errors import InputError
+
 __all__ = ["linear_layers"]
+
+# 8 GiB in single precision.
+_MOST_WEIGHTS = 2**31
 
 
 def linear_layers(sizes: list[int], generator: torch.Generator) -> nn.ModuleList:
     """Linear layers from each size to the next, with torch's usual first weights, drawn from `generator`."""
+    weights = sum(inputs * outputs for inputs, outputs in zip(sizes, sizes[1:], strict=False))
+    if weights > _MOST_WEIGHTS:
+        raise InputError("dim", f"layers of {sizes} units would have {weights} weights, more than {_MOST_WEIGHTS}")
     return nn.ModuleList(_linear(inputs, outputs, generator) for inputs, outputs in zip(sizes, sizes[1:], strict=False))
 
 

@@ -17,7 +17,7 @@ from steinscope.maps.activations import swish_with_derivative, swish_with_tangen
 from steinscope.maps.features import AnyFeatures, FeatureMap
 from steinscope.maps.layers import linear_layers
 from steinscope.shapes import Points, flattened
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_count, check_depth, check_width
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["EBM", "HiddenFeatures", "Perceptron"]
@@ -35,7 +35,7 @@ class Perceptron(nn.Module):
 
     def __init__(self, dim: int, width: int = 300, depth: int = 2, *, seed: Seed = 0) -> None:
         super().__init__()
-        dim, width, depth = check_count("dim", dim), check_count("width", width), check_count("depth", depth)
+        dim, width, depth = check_count("dim", dim), check_width("width", width), check_depth("depth", depth)
         self.layers = linear_layers([dim, *[width] * depth, 1], make_generator(seed))
 
     def hidden(self, x: Points) -> Float[Tensor, "n k"]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steinscope.critics.base import Critic
+from steinscope.critics.base import Critic, trainable_parameters
 from steinscope.critics.fitting import History, fit_points
 from steinscope.critics.mlp import MLP
 from steinscope.points import ScoredPoints
@@ -72,8 +72,8 @@ class TrainedLearner(Learner):
         self.generator = make_generator(self.seed, x.device, purpose="critic")
         self.kept: list[tuple[Tensor, Tensor]] = []
         if not self.critic.is_solvable:
-            trainable = [parameter for parameter in self.critic.parameters() if parameter.requires_grad]
-            self.optimiser = torch.optim.Adam(trainable, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+            parameters = trainable_parameters(self.critic)
+            self.optimiser = torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True)
 
     def fit(
         self,

@@ -16,7 +16,7 @@ from steinscope.samplers.chains import State, run_chains
 from steinscope.samplers.hmc import HMC
 from steinscope.samplers.langevin import MALA
 from steinscope.support.checks import check_choice, check_number, check_sample_size, check_seed
-from steinscope.support.randomness import make_generator
+from steinscope.support.randomness import make_generator, next_seed
 from steinscope.supports import find_region
 
 __all__ = ["draw_samples", "tune_step_size"]
@@ -92,7 +92,9 @@ def tune_step_size(model: Any, x: torch.Tensor, sampler: str = "mala", *, seed: 
     size = 0.1 * (spread or 1.0) ** (2 if sampler == "mala" else 1)
     state = State(x)
     for number in range(_ROUNDS):
-        chains = run_chains(_make(sampler, model, size), state.x, _ROUND_STEPS, seed=seed + number, progress=False)
+        chains = run_chains(
+            _make(sampler, model, size), state.x, _ROUND_STEPS, seed=next_seed(seed, number), progress=False
+        )
         # Large changes first, small ones later.
         size *= math.exp(3.0 * (float(chains.acceptance.mean()) - _ACCEPTANCE) / math.sqrt(1 + number / 4))
         state = State(chains.x)

@@ -16,6 +16,7 @@ from steinscope.errors import InputError
 __all__ = [
     "check_choice",
     "check_count",
+    "check_depth",
     "check_flag",
     "check_level",
     "check_number",
@@ -24,11 +25,13 @@ __all__ = [
     "check_seed",
     "check_steps",
     "check_text",
+    "check_width",
 ]
 
 _MOST_SEED = 2**63 - 1
 # More points than this do not fit into memory, and more steps take years: such a number is a slip of the keyboard.
 _MOST_POINTS, _MOST_STEPS = 10**8, 10**9
+_MOST_WIDTH, _MOST_DEPTH = 2**13, 2**6
 
 
 def check_number(
@@ -125,6 +128,16 @@ def check_sample_size(name: str, value: Any) -> int:
 def check_steps(name: str, value: Any, least: int = 1) -> int:
     """How many steps to take, which must come to an end."""
     return check_count(name, value, least, _MOST_STEPS)
+
+
+def check_width(name: str, value: Any) -> int:
+    """How many units a layer has, whose weights must fit into memory."""
+    return check_count(name, value, most=_MOST_WIDTH)
+
+
+def check_depth(name: str, value: Any) -> int:
+    """How many layers a network has."""
+    return check_count(name, value, most=_MOST_DEPTH)
 
 
 def check_level(name: str, value: Any) -> float:

@@ -18,7 +18,16 @@ from typing import Any, BinaryIO
 
 from steinscope.errors import InputError
 
-__all__ = ["check_directory", "csv_text", "json_ready", "read_sealed", "remove_leftovers", "sealed_json", "write_file"]
+__all__ = [
+    "check_directory",
+    "csv_text",
+    "json_ready",
+    "read_sealed",
+    "remove_leftovers",
+    "sealed_json",
+    "write_file",
+    "write_output",
+]
 
 _TEMPORARY = re.compile(r"\.steinscope-[0-9a-f]{16}\.tmp")
 _CHECKSUM = "checksum"
@@ -66,6 +75,21 @@ def _open_temporary(directory: Path) -> tuple[Path, BinaryIO]:
             path.unlink(missing_ok=True)
             raise
         file.close()
+
+
+def write_output(path: Path, content: str | bytes, name: str) -> None:
+    """Write a file that the user has named. Its directory is made if it is not there.
+
+    Arguments:
+        path: The file.
+        content: Text or bytes.
+        name: What the user calls it, for messages.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, content if isinstance(content, bytes) else content.encode())
+    except OSError as error:
+        raise InputError(name, f"cannot write {path}: {error.strerror or error}") from None
 
 
 def remove_leftovers(directory: Path) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "default_generator",
     "derive_generator",
     "make_generator",
+    "next_seed",
     "normal_rows",
     "uniform_rows",
 ]
@@ -39,6 +40,11 @@ def make_generator(seed: Seed, device: torch.device | str = "cpu", *, purpose: s
             return seed
         seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
     return derive_generator(check_seed("seed", seed), zlib.crc32(purpose.encode()), device=device)
+
+
+def next_seed(seed: int, number: int) -> int:
+    """The seed that comes so many places after another; after the largest comes 0."""
+    return (seed + number) % 2**63
 
 
 def default_generator(device: torch.device | str) -> torch.Generator:

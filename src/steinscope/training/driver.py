@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from steinscope.errors import InputError
 from steinscope.objectives.base import TrainingObjective
+from steinscope.points import check_device, check_dtype
 from steinscope.registries import OBJECTIVES
 from steinscope.settings import TrainSettings
-from steinscope.support.checks import check_count
+from steinscope.support.checks import check_count, check_path
 from steinscope.support.files import check_directory
 from steinscope.support.progress import progress_bar
 from steinscope.supports import find_region
@@ -120,9 +121,11 @@ def train(
     check_count("log_every", log_every)
     if keep is not None:
         check_count("keep", keep)
-    directory = None if checkpoint is None else Path(checkpoint)
+    directory = None if checkpoint is None else check_path("checkpoint", checkpoint)
     check_directory(directory, "checkpoint")
-    dtype, device = dtype or parameters[0].dtype, device or parameters[0].device
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise InputError("callbacks", f"expected a list of functions, got {callbacks!r}")
+    dtype, device = check_dtype(dtype) or parameters[0].dtype, check_device(device) or parameters[0].device
     with processes() as shared:
         batches = make_batches(x, batch_size, seed, dtype=dtype, device=device, shared=shared)
         # The points are identified only where a later run could take others for them.
