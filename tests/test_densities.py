@@ -250,7 +250,7 @@ def test_a_model_that_raises_is_one_line_with_its_name(make, numpy, error, messa
         (from_log_prob(lambda x: x.sum(1) + 1j, numpy=True), "log_prob returned numbers of type complex128"),
         (from_score(lambda x: np.ma.masked_less(x, 2), numpy=True), "score returned masked values"),
         (from_score(lambda x: [[1.0], [1.0, 2.0]], numpy=True), "score returned what is not an array"),
-        (Gaussian(torch.zeros(3)), "score failed at x: RuntimeError"),
+        (Gaussian(torch.zeros(3)), "model: this model takes points of 3 coordinates, got 2"),
     ],
 )
 def test_what_a_model_must_not_return(model, message):

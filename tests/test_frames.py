@@ -63,6 +63,8 @@ def test_names_given_take_precedence():
     [
         (["a"], "names: expected one for each of 3 coordinates, got 1"),
         ("abc", "names: expected one string for each coordinate, got 'abc'"),
+        (np.array("a"), "names: expected one string for each coordinate, got array"),
+        (iter("ab"), "names: expected one for each of 3 coordinates, got 2"),
         ([1, 2, 3], r"names: expected one string for each coordinate, got \[1, 2, 3\]"),
     ],
 )

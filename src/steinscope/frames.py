@@ -60,10 +60,11 @@ def coordinate_names(x: Any, names: Any, dim: int) -> Names:
     """
     if names is None:
         return tuple(map(str, x.columns)) if is_frame(x) else _axis_labels(x)
-    is_list = isinstance(names, Iterable) and not isinstance(names, str)
-    if not is_list or not all(isinstance(name, str) for name in names):
+    # A string is no list of names, and an array without axes cannot be gone through.
+    is_list = isinstance(names, Iterable) and not isinstance(names, str) and getattr(names, "ndim", 1) == 1
+    labels = tuple(names) if is_list else ()
+    if not is_list or not all(isinstance(label, str) for label in labels):
         raise InputError("names", f"expected one string for each coordinate, got {names!r}")
-    labels = tuple(names)
     if len(labels) != dim:
         raise InputError("names", f"expected one for each of {dim} coordinates, got {len(labels)}")
     return labels

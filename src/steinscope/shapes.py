@@ -5,9 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.errors import InputError
-
-__all__ = ["FlatPoints", "PerPoint", "Points", "Scalar", "check_coordinates", "flattened"]
+__all__ = ["FlatPoints", "PerPoint", "Points", "Scalar", "flattened"]
 
 Points = Float[Tensor, "n *shape"]
 """Points as users hold them: the first axis is the sample, all others belong to a point."""
@@ -25,11 +23,3 @@ Scalar = Float[Tensor, ""]
 def flattened(x: Tensor) -> Tensor:
     """Points as vectors; single numbers are vectors of one coordinate."""
     return x.reshape(len(x), -1)
-
-
-def check_coordinates(x: Tensor, dim: int, what: str = "this critic") -> Tensor:
-    """Points as vectors of `dim` coordinates, or an `InputError` that says what takes them."""
-    flat = flattened(x)
-    if flat.shape[1] != dim:
-        raise InputError("x", f"{what} takes points of {dim} coordinates, got {flat.shape[1]}")
-    return flat

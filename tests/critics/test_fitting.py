@@ -1,3 +1,4 @@
+import inspect
 import itertools
 import json
 import math
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from steinscope import FitSettings, InputError, NonFiniteError, fit_critic
+from steinscope import FitSettings, InputError, NonFiniteError, fit_critic, gof_test
 from steinscope.critics import MLP, Features, Linear, Preconditioned
 from steinscope.critics.fitting import default_batch_size, default_lr
 from steinscope.maps import RandomCosines
@@ -248,3 +249,35 @@ def test_the_spread_of_a_single_point_is_missing_and_json_says_so(n, batch_size)
     assert np.isnan(history.train_std).all() and np.isfinite(history.train_mean).all()
     saved = json.loads(json.dumps(history.to_dict(), allow_nan=False))
     assert saved["train_std"] == [None] and saved["validation_mean"] == [None]
+
+
+@pytest.mark.parametrize("net", [torch.nn.Sequential(), torch.nn.ReLU(), torch.nn.Linear(3, 3).requires_grad_(False)])
+def test_a_network_without_parameters_cannot_be_trained(net):
+    x, score = problem()
+    with pytest.raises(InputError, match="critic: it has no parameters to train"):
+        fit_critic(net, x, score)
+    with pytest.raises(InputError, match="critic: it has no parameters to train"):
+        gof_test(x, score, critics=net)
+
+
+@pytest.mark.parametrize(
+    "objective, message",
+    [
+        ("lsd", r"expected an objective such as PenalisedLSD\(\), got 'lsd'"),
+        (lambda values: values.mean(), "failed at the Stein values: TypeError: "),
+        (lambda values, norms: 3.0, "expected one number made of the values by torch operations, got float"),
+        (lambda values, norms: values, r"expected one number made of the values .*got a tensor of shape \(400,\)"),
+        (lambda values, norms: values.mean().detach(), r"expected one number .*got a tensor of shape \(\)"),
+    ],
+)
+def test_an_objective_gives_one_number_that_can_be_trained(objective, message):
+    x, score = problem()
+    with pytest.raises(InputError, match=f"objective: {message}"):
+        inspect.unwrap(fit_critic)(MLP(3, width=4), x, score, objective=objective)
+
+
+@pytest.mark.parametrize("select", [lambda seen: "a", lambda seen: 1 / 0, lambda: 1.0])
+def test_a_rule_of_ones_own_gives_a_number(select):
+    x, score = problem()
+    with pytest.raises(InputError, match=r"select: failed at Validation\(mean="):
+        fit_critic(MLP(3, width=4), x, score, validation=(x, score), settings=FitSettings(steps=2, select=select))

@@ -127,3 +127,16 @@ def test_the_same_seed_gives_the_same_weights():
 def test_bad_input(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        ({"width": 2**40}, "width: expected a whole number from 1 to 8192"),
+        ({"depth": 10**9}, "depth: expected a whole number from 1 to 64"),
+        ({"dim": 2**30}, "dim: layers of .* units would have .* weights, more than 2147483648"),
+    ],
+)
+def test_networks_that_would_fill_the_memory_are_refused(sizes, message):
+    with pytest.raises(InputError, match=message):
+        MLP(**{"dim": 2, **sizes})

@@ -33,3 +33,14 @@ def test_a_network_is_trained_and_not_solved():
 def test_the_trace_is_one_of_three():
     with pytest.raises(InputError, match='trace: expected "auto", "exact" or "hutchinson", got \'sliced\''):
         inspect.unwrap(Module.__init__)(Module.__new__(Module), network(2), "sliced")
+
+
+def test_what_is_no_function_is_no_network():
+    with pytest.raises(InputError, match="net: expected a function or module, got int"):
+        inspect.unwrap(Module.__init__)(Module.__new__(Module), 3)
+
+
+@pytest.mark.parametrize("net, came", [(torch.nn.LSTM(2, 2), "tuple"), (torch.nn.Linear(2, 3), r"\(5, 3\)")])
+def test_a_network_gives_values_of_the_shape_of_points(net, came):
+    with pytest.raises(InputError, match=rf"fn: expected values of the shape of x, \(5, 2\), got {came}"):
+        Module(net).value_and_divergence(torch.ones(5, 2))

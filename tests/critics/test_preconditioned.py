@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 import torch
 
@@ -29,3 +31,29 @@ def test_points_that_are_all_the_same_cannot_be_whitened():
 def test_a_covariance_must_be_one():
     with pytest.raises(InputError, match="covariance: expected a positive definite matrix, its least eigenvalue is -1"):
         Preconditioned(MLP(2), torch.zeros(2), torch.diag(torch.tensor([1.0, -1.0])))
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: whitened(torch.ones(1, 2)), "x: expected at least 2 points to whiten by, got 1"),
+        (lambda: whitened([[1.0]]), "x: expected a tensor of a floating type, got an object of type list"),
+        (lambda: whitened(torch.eye(2), 2.0), "shrinkage: expected a number from 0 to 1, got 2.0"),
+        (lambda: made([0.0], torch.eye(1)), "mean: expected a tensor of a floating type, got an object of type list"),
+        (
+            lambda: made(torch.zeros(3), torch.eye(2)),
+            r"covariance: expected a matrix \(d, d\) beside a mean \(d\), got \(2, 2\)",
+        ),
+    ],
+)
+def test_what_cannot_be_whitened(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def whitened(x, shrinkage=0.01):
+    return inspect.unwrap(Preconditioned.from_data.__func__)(Preconditioned, MLP(2), x, shrinkage)
+
+
+def made(mean, covariance):
+    return inspect.unwrap(Preconditioned.__init__)(Preconditioned.__new__(Preconditioned), MLP(2), mean, covariance)

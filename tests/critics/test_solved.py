@@ -3,6 +3,7 @@ import torch
 
 from steinscope import InputError
 from steinscope.critics import Features, Linear
+from steinscope.critics.solved import _check_batch
 from steinscope.maps import AnyFeatures, RandomCosines
 
 from helpers import generator, network
@@ -43,3 +44,31 @@ def test_bad_input():
         Features(RandomCosines(2))(torch.ones(1, 2))
     with pytest.raises(InputError, match="batches: expected at least one batch of points and scores, got none"):
         Linear(2).solve([])
+
+
+@pytest.mark.parametrize(
+    "batches, options, message",
+    [
+        (
+            [(torch.ones(3, 2), torch.ones(2, 2))],
+            {},
+            r"batches: expected scores of the shape of x, \(3, 2\), got \(2, 2\)",
+        ),
+        ([(torch.ones(3, 2), torch.ones(3, 2))], {"l2": 0.0}, "l2: expected a positive number, got 0.0"),
+        ([(torch.ones(3, 2), torch.ones(3, 2))], {"ridge": -1.0}, "ridge: expected a number from 0 on, got -1.0"),
+        ([(torch.ones(3, 3), torch.ones(3, 3))], {}, "x: this critic takes points of 2 coordinates, got 3"),
+    ],
+)
+def test_what_cannot_be_solved(batches, options, message):
+    with pytest.raises(InputError, match=message):
+        Linear(2).solve(batches, **options)
+
+
+@pytest.mark.parametrize(
+    "batch, came", [(torch.ones(2, 2), "an object of type Tensor"), ((torch.ones(3, 2),), "tuple")]
+)
+def test_batches_are_pairs(batch, came):
+    with pytest.raises(InputError, match=f"batches: expected pairs of points and scores, got .*{came}"):
+        _check_batch(batch)
+    with pytest.raises(InputError, match="batches: expected a tensor of a floating type, got an object of type list"):
+        _check_batch((torch.ones(1, 1), [1.0]))

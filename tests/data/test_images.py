@@ -150,3 +150,14 @@ def test_synthetic_images_are_dark_with_something_bright():
     assert images.shape == (50, 12, 12) and images.dtype == torch.uint8
     assert torch.equal(images, synthetic_images(50, 12, seed=3))
     assert (images.flatten(1).amax(1) > 150).all() and 0.4 < float((images < 50).double().mean()) < 0.95
+
+
+@pytest.mark.parametrize("n, size", [(2**62, 1), (10**6, 4096), (1, 10**6)])
+def test_images_that_would_fill_the_memory_are_refused(n, size):
+    with pytest.raises(InputError, match="(n|size): expected a whole number from 1 to "):
+        synthetic_images(n, size)
+
+
+def test_where_no_file_can_be_written_it_is_said(tmp_path):
+    with pytest.raises(InputError, match=f"path: cannot write {tmp_path}: Is a directory"):
+        write_idx(tmp_path, np.zeros((2, 3), np.uint8))

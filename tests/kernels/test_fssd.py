@@ -45,3 +45,8 @@ def test_bad_input():
         fssd_test(x, -x, locations=0)
     with pytest.raises(InputError, match="x: 9 rows are too few for this test, which needs 10"):
         fssd_test(x[:9], -x[:9])
+
+
+def test_one_location_of_one_coordinate():
+    x = normal(100, 1)
+    assert 0 < fssd_test(x, -x, locations=1, steps=2).pvalue <= 1

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import steinscope.models
-from steinscope import from_log_prob
+from steinscope import InputError, from_log_prob
 from steinscope.densities import WithSample, as_density
 from steinscope.models import EBM, ICA, RBM, Gaussian, Glow, UnnormalisedICA
 from steinscope.training.checkpoint import load_checkpoint, save_checkpoint
@@ -128,3 +128,13 @@ def test_states_are_contiguous_for_safetensors(name, tmp_path):
     before = model.state_dict()
     model.load_state_dict(load_file(tmp_path / "model.safetensors"))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_points_of_another_shape_are_refused_and_never_broadcast(name):
+    model, x = made(name)
+    for points in (x.flatten(1)[:, :1], torch.cat([x, x], 1)):
+        for method in ("log_prob", "score"):
+            if hasattr(model, method):
+                with pytest.raises(InputError, match="^x: "):
+                    getattr(model, method)(points)

@@ -76,7 +76,7 @@ def test_its_features_are_the_last_hidden_layer():
 def test_errors():
     with pytest.raises(InputError, match="std: expected positive numbers"):
         EBM.perceptron(2, std=-1.0)
-    with pytest.raises(InputError, match="width: expected a whole number from 1 on, got 0"):
+    with pytest.raises(InputError, match="width: expected a whole number from 1 to 8192, got 0"):
         EBM.perceptron(2, width=0)
     with pytest.raises(InputError, match="net: expected a torch.nn.Module from points to energies, got int"):
         inspect.unwrap(EBM.__init__)(EBM.__new__(EBM), 2, 3)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Gamma, Independent, MixtureSameFamily, MultivariateNormal, Normal
 
+from steinscope import InputError
 from steinscope.metric import Metric
 from steinscope.modes import find_modes
 from steinscope.modes.search import starts_around
@@ -78,3 +79,12 @@ def test_where_a_model_refuses_points_its_density_is_zero():
     assert log_prob[1] == -math.inf
     assert torch.equal(surface(model, 2).score(places)[1], torch.zeros(2, dtype=torch.float64))
     assert len(search(model, sample(model, 100))) == 1
+
+
+@pytest.mark.parametrize("name", ["points", "starts"])
+def test_places_must_be_finite(name):
+    model = gaussians([1.0], [[0.0, 0.0]], [1.0])
+    bad = torch.tensor([[0.0, 0.0], [0.0, math.inf]], dtype=torch.float64)
+    places = {"points": torch.zeros(2, 2, dtype=torch.float64), name: bad}
+    with pytest.raises(InputError, match=f"{name}: row 1 is not finite"):
+        find_modes(surface(model, 2), generator=generator(), **places)

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from steinscope import InputError
+from steinscope import InputError, gof_test
 from steinscope.support.randomness import (
     PartGenerator,
     default_generator,
     derive_generator,
     make_generator,
+    next_seed,
     normal_rows,
     uniform_rows,
 )
@@ -71,3 +72,9 @@ def test_shapes_types_and_distributions():
 def test_bad_seeds(seed):
     with pytest.raises(InputError, match=r"seed: expected a whole number from 0 to 2\^63 - 1"):
         make_generator(seed)
+
+
+def test_after_the_largest_seed_comes_zero():
+    assert (next_seed(5, 2), next_seed(2**63 - 1, 1)) == (7, 0)
+    x = torch.zeros(200, 2) + torch.arange(400.0).reshape(200, 2).sin()
+    assert gof_test(x, -x, critics="mean", seed=2**63 - 1).pvalue <= 1

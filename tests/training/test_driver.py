@@ -179,6 +179,11 @@ def test_history_and_figure():
         ({"average": 1.0}, "average: expected a number between 0 and 1, got 1.0"),
         ({"noise": 0.0}, "noise: expected a positive number, got 0.0"),
         ({"seed": -1}, r"seed: expected a whole number from 0 to 2\^63 - 1, got -1"),
+        ({"checkpoint": 3}, "checkpoint: expected a path, got 3"),
+        ({"callbacks": "a"}, "callbacks: expected a list of functions, got 'a'"),
+        ({"callbacks": print}, "callbacks: expected a list of functions, got <built-in function print>"),
+        ({"device": np.zeros(2)}, r"device: array\(\[0., 0.\]\) cannot be used here"),
+        ({"dtype": "float32"}, "dtype: expected torch.float32 or torch.float64, got 'float32'"),
         ({"objective": "magic"}, "objective: expected one of lsd, .*, got 'magic'"),
     ],
 )

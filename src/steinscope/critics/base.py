@@ -80,7 +80,7 @@ def trainable_parameters(critic: nn.Module) -> list[nn.Parameter]:
     """The parameters of a critic that steps change, or an `InputError` where there are none."""
     found = [parameter for parameter in critic.parameters() if parameter.requires_grad]
     if not found:
-        raise InputError("critic", f"{type(critic).__name__} has no parameters to train")
+        raise InputError("critic", "it has no parameters to train")
     return found
 
 

@@ -24,7 +24,9 @@ class Mean(Critic):
     def __init__(self, critics: Sequence[Critic]) -> None:
         super().__init__()
         if not isinstance(critics, Sequence) or not critics or not all(isinstance(one, Critic) for one in critics):
-            raise InputError("critics", f"expected a list of critics of steinscope.critics, got {critics!r}")
+            raise InputError(
+                "critics", f"expected a list of critics of steinscope.critics, got {type(critics).__name__}"
+            )
         self.critics = nn.ModuleList(critics)
 
     def forward(self, x: Points) -> Points:

@@ -13,9 +13,10 @@ from steinscope.critics.base import Critic, Trace, check_trace
 from steinscope.maps.activations import dropout_mask, linear_with_trace, swish_with_derivative, swish_with_tangent
 from steinscope.maps.divergence import draw_probe
 from steinscope.maps.layers import linear_layers
-from steinscope.shapes import PerPoint, Points, check_coordinates
+from steinscope.shapes import PerPoint, Points
 from steinscope.support.checks import check_count, check_depth, check_number, check_width
 from steinscope.support.randomness import Seed, default_generator, make_generator
+from steinscope.support.tensors import check_coordinates
 
 __all__ = ["MLP"]
 

@@ -71,7 +71,7 @@ def fssd_test(
     # The U-statistic: all pairs of different points.
     statistic = float((n * mean.square().sum() - features.square().sum(1).mean()) / ((n - 1) * count) * n)
     check_finite("FSSD test", "statistic", statistic)
-    weights = torch.linalg.eigvalsh(torch.cov(features.T)).clamp_min(0.0) / count
+    weights = torch.linalg.eigvalsh(torch.atleast_2d(torch.cov(features.T))).clamp_min(0.0) / count
     normals = torch.randn(draws, count, generator=generator, dtype=torch.float64, device=generator.device)
     null = (normals.square() - 1) @ weights
     return TestResult(

@@ -19,11 +19,15 @@ from steinscope.densities import call_model
 from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_diagonal, value_and_exact
 from steinscope.metric import Metric
-from steinscope.shapes import FlatPoints, check_coordinates
+from steinscope.shapes import FlatPoints
 from steinscope.support.checks import check_count, check_number
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.support.tensors import check_coordinates
 
 __all__ = ["Affine", "AnyFeatures", "FeatureMap", "InCoordinates", "RandomCosines", "as_feature_map"]
+
+# A closed form solves for a matrix of this size.
+_MOST_FEATURES = 2**16
 
 FeatureRows = Float[Tensor, "n k"]
 Weights = Float[Tensor, "d k"]
@@ -185,7 +189,7 @@ class RandomCosines(FeatureMap):
         super().__init__()
         self.frequencies: Tensor
         self.phases: Tensor
-        dim, count = check_count("dim", dim), check_count("count", count)
+        dim, count = check_count("dim", dim), check_count("count", count, most=_MOST_FEATURES)
         bandwidth = check_number("bandwidth", bandwidth, over=0)
         generator = make_generator(seed)
         self.register_buffer(

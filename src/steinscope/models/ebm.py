@@ -19,6 +19,7 @@ from steinscope.maps.layers import linear_layers
 from steinscope.shapes import Points, flattened
 from steinscope.support.checks import check_count, check_depth, check_width
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.support.tensors import check_coordinates
 
 __all__ = ["EBM", "HiddenFeatures", "Perceptron"]
 
@@ -133,9 +134,12 @@ class EBM(nn.Module):
             raise InputError("net", f"expected {len(x)} energies, shape (n,) or (n, 1), got {tuple(energy.shape)}")
         return energy.reshape(len(x))
 
+    def _centred(self, x: Points) -> Float[Tensor, "n d"]:
+        return check_coordinates(x, self.dim, "this model") - self.mean
+
     def log_prob(self, x: Points) -> Float[Tensor, " n"]:
         """The log-density at each point, without the normalising constant."""
-        u = (x.reshape(len(x), -1) - self.mean) * (-self.log_std).exp()
+        u = self._centred(x) * (-self.log_std).exp()
         gaussian = -0.5 * u.square().sum(1) - self.log_std.sum() - 0.5 * self.dim * math.log(2 * math.pi)
         return gaussian - self.energy(x)
 
@@ -147,14 +151,14 @@ class EBM(nn.Module):
         if not isinstance(self.net, Perceptron):
             score = differentiable_score(self, x)
             return score if torch.is_grad_enabled() else score.detach()
-        gaussian = (x.reshape(len(x), -1) - self.mean) * (-2 * self.log_std).exp()
+        gaussian = self._centred(x) * (-2 * self.log_std).exp()
         return -(gaussian + self.net.gradient(x)).view(x.shape)
 
     def score_along(self, x: Points, v: Points) -> Float[Tensor, " n"]:
         """The product of the score with v at each point: all of the score that training by LSD needs."""
         if not isinstance(self.net, Perceptron):
             return torch.linalg.vecdot(flattened(self.score(x)), flattened(v))
-        gaussian = (x.reshape(len(x), -1) - self.mean) * (-2 * self.log_std).exp()
+        gaussian = self._centred(x) * (-2 * self.log_std).exp()
         return -torch.linalg.vecdot(gaussian, v.reshape(len(x), -1)) - self.net.gradient_along(x, v)
 
     @property

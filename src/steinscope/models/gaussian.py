@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steinscope.errors import InputError, first_line
-from steinscope.shapes import Points, flattened
+from steinscope.shapes import Points
 from steinscope.support.checks import check_sample_size
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.support.tensors import check_coordinates
 
 __all__ = ["Gaussian"]
 
@@ -63,7 +64,8 @@ class Gaussian(nn.Module):
         return lower @ lower.T
 
     def _whitened(self, x: Points) -> Float[Tensor, "d n"]:
-        return torch.linalg.solve_triangular(self.cholesky.tril(), (flattened(x) - self.mean).T, upper=False)
+        flat = check_coordinates(x, len(self.mean), "this model")
+        return torch.linalg.solve_triangular(self.cholesky.tril(), (flat - self.mean).T, upper=False)
 
     def log_prob(self, x: Points) -> Float[Tensor, " n"]:
         """The log-density at each point, normalised."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from steinscope.errors import InputError
-from steinscope.support.checks import check_sample_size
+from steinscope.support.checks import check_count, check_depth, check_sample_size, check_width
 from steinscope.support.randomness import Seed, make_generator
 
 __all__ = ["Glow"]
@@ -51,13 +51,12 @@ class Glow(nn.Module):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        self.shape = tuple(shape)
-        if len(self.shape) not in (2, 3) or min(self.shape) < 1:
-            raise InputError("shape", f"expected channels, height and width, got {self.shape}")
-        if not squeezes or min(blocks, channels) < 1:
-            raise InputError(
-                "Glow", f"expected at least one stage, block and channel, got {squeezes}, {blocks}, {channels}"
-            )
+        if not isinstance(shape, Sequence) or len(shape) not in (2, 3):
+            raise InputError("shape", f"expected channels, height and width, got {shape!r}")
+        self.shape = tuple(check_count("shape", size) for size in shape)
+        if not isinstance(squeezes, Sequence) or not squeezes:
+            raise InputError("squeezes", f"expected True or False for each stage, got {squeezes!r}")
+        blocks, channels = check_depth("blocks", blocks), check_width("channels", channels)
         generator = make_generator(seed)
         depth, height, width = self.shape if len(self.shape) == 3 else (1, *self.shape)
         self.image_shape = (depth, height, width)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from steinscope.errors import InputError
 from steinscope.support.checks import check_count, check_number, check_sample_size
 from steinscope.support.randomness import Seed, make_generator
+from steinscope.support.tensors import check_coordinates
 
 __all__ = ["ICA", "UnnormalisedICA"]
 
@@ -52,9 +53,12 @@ class ICA(nn.Module):
         k1 = torch.special.modified_bessel_k1(torch.tensor(smoothing, dtype=torch.float64))
         self._log_normaliser = 0.0 if source == "logistic" else math.log(2 * smoothing * float(k1))
 
+    def _sources(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        return check_coordinates(x, len(self.weights), "this model") @ self.weights.T
+
     def log_potential(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         r"""The log-density at each point without $\log|\det W|$, as an unnormalised model has it."""
-        z = x @ self.weights.T
+        z = self._sources(x)
         if self.source == "logistic":
             values = -z - 2 * functional.softplus(-z)
         else:
@@ -67,7 +71,7 @@ class ICA(nn.Module):
 
     def score(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """The gradient of the log-density at each point."""
-        z = x @ self.weights.T
+        z = self._sources(x)
         if self.source == "logistic":
             return -torch.tanh(0.5 * z) @ self.weights
         return -(z * (z.square() + self.smoothing**2).rsqrt()) @ self.weights

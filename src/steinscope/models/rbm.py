@@ -14,6 +14,7 @@ from steinscope.errors import InputError
 from steinscope.maps.features import FeatureMap
 from steinscope.support.checks import check_count, check_sample_size, check_steps
 from steinscope.support.randomness import Seed, make_generator, normal_rows, uniform_rows
+from steinscope.support.tensors import check_coordinates
 
 __all__ = ["RBM", "TanhFeatures"]
 
@@ -62,6 +63,7 @@ class RBM(nn.Module):
         return RBM(self.weights + scale * noise, self.visible, self.hidden)
 
     def _activation(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n h"]:
+        x = check_coordinates(x, len(self.visible), "this model")
         return torch.addmm(self.hidden, x, self.weights, alpha=0.5)
 
     def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:

@@ -84,6 +84,8 @@ def find_modes(
     for name, rows in (("points", points), ("starts", starts)):
         if rows is not None and check_tensor(name, rows).shape[1:] != (surface.dim,):
             raise InputError(name, f"expected rows of {surface.dim} numbers, got shape {tuple(rows.shape)}")
+        if rows is not None and not bool(rows.isfinite().all()):
+            raise InputError(name, f"row {int((~rows.isfinite()).any(1).nonzero()[0, 0])} is not finite")
     around = starts_around(points, generator)
     if starts is not None:
         around = torch.cat([starts, around])

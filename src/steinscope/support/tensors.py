@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steinscope.errors import InputError
 
-__all__ = ["check_tensor"]
+__all__ = ["check_coordinates", "check_tensor"]
 
 
 def check_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor:
@@ -33,6 +33,16 @@ def check_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Ten
     if value.dtype != dtype if dtype is not None else not value.is_floating_point():
         raise InputError(name, f"expected a tensor of {wanted}, got a tensor of {_short(value.dtype)}")
     return value
+
+
+def check_coordinates(x: Any, dim: int, what: str = "this critic") -> Tensor:
+    """Points as vectors of `dim` coordinates, or an `InputError` that says what takes them."""
+    flat = check_tensor("x", x)
+    flat = flat.reshape(len(flat), -1) if flat.ndim else flat
+    if flat.ndim == 0 or flat.shape[1] != dim:
+        came = f"{flat.shape[1]}" if flat.ndim else "a single number"
+        raise InputError("x", f"{what} takes points of {dim} coordinate{'s' if dim != 1 else ''}, got {came}")
+    return flat
 
 
 def _short(dtype: torch.dtype) -> str:
