@@ -15,6 +15,7 @@ from .results import TestResult as TestResult
 from .settings import FitSettings as FitSettings
 from .settings import TrainSettings as TrainSettings
 from .stein import stein_values as stein_values
+from .streams import SequentialTest as SequentialTest
 from .training import TrainResult as TrainResult
 from .training import train as train
 

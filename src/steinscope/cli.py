@@ -15,6 +15,7 @@ from steinscope.commands.compare import compare
 from steinscope.commands.data import data
 from steinscope.commands.demo import demo
 from steinscope.commands.inputs import STANDARD_INPUT
+from steinscope.commands.monitor import monitor
 from steinscope.commands.reproduce import reproduce
 from steinscope.commands.sample import sample
 from steinscope.commands.test import test
@@ -42,7 +43,7 @@ app = App(
     default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, test, compare, train, sample, reproduce, data):
+for command in (demo, test, monitor, compare, train, sample, reproduce, data):
     app.command(command)
 
 

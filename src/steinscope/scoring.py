@@ -42,6 +42,7 @@ def make_points(
     names: Sequence[str] | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
+    is_part: bool = False,
 ) -> ScoredPoints:
     """Checked points with the model's scores, each computed once, in unconstrained coordinates where it has a support.
 
@@ -52,6 +53,7 @@ def make_points(
         names: What the coordinates are called; by default the columns of x where it is a data frame.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
+        is_part: Whether there are more points than these, at all of which scores may be zero.
     """
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
@@ -60,7 +62,7 @@ def make_points(
     region = find_region(support, model, rows.shape[1:])
     coordinates = None if region is None else Unconstrained(region)
     labels = coordinate_names(x, names, math.prod(rows.shape[1:]))
-    return score_points(model, rows, coordinates, dtype=dtype, device=place, labels=labels)
+    return score_points(model, rows, coordinates, dtype=dtype, device=place, labels=labels, is_part=is_part)
 
 
 def score_points(
@@ -72,6 +74,7 @@ def score_points(
     device: torch.device,
     name: str = "model",
     labels: Names = None,
+    is_part: bool = False,
 ) -> ScoredPoints:
     """Points and scores from points that have been checked: the one place where both become unconstrained.
 
@@ -83,9 +86,10 @@ def score_points(
         device: Where to compute.
         name: What the user calls the model.
         labels: What the user calls the coordinates, if anything.
+        is_part: Whether there are more points than these, at all of which scores may be zero.
     """
     moved = x if coordinates is None else unconstrained_rows(x, coordinates, dtype=dtype, device=device)
-    scores = score_rows(model, x, dtype=dtype, device=device, name=name, coordinates=coordinates)
+    scores = score_rows(model, x, dtype=dtype, device=device, name=name, coordinates=coordinates, is_part=is_part)
     return ScoredPoints(moved, scores, dtype, device, names=labels, coordinates=coordinates)
 
 
@@ -148,6 +152,7 @@ def score_rows(
     batch_size: int | None = None,
     name: str = "model",
     coordinates: Unconstrained | None = None,
+    is_part: bool = False,
 ) -> Rows:
     """The model's score at every row of x, computed once and batch by batch.
 
@@ -159,6 +164,7 @@ def score_rows(
         batch_size: How many points are scored at once; by default as many as take 16 MiB.
         name: What the user calls the model.
         coordinates: Unconstrained coordinates that the scores are to be in; those of x if it is None.
+        is_part: Whether there are more points than these, at all of which scores may be zero.
 
     Returns:
         Scores of the shape of the points: a tensor, or a memmap on a temporary file where x is a memmap.
@@ -173,7 +179,7 @@ def score_rows(
             )
         if coordinates is not None:
             scores = _unconstrained_scores(scores, x, coordinates, dtype)
-        _check_some_nonzero(_any_nonzero(scores), name, len(x))
+        _check_some_nonzero(is_part or _any_nonzero(scores), name, len(x))
         return scores
     try:
         density = as_density(model)
@@ -191,7 +197,7 @@ def score_rows(
     except InputError as error:
         # A model does not know what the user calls it.
         raise error.renamed(name) from error.__cause__
-    _check_some_nonzero(any_nonzero, name, len(x))
+    _check_some_nonzero(is_part or any_nonzero, name, len(x))
     return scores
 
 

@@ -24,7 +24,7 @@ class Surface:
     refuses a point, because it lies outside of the support, the log-density is minus infinity.
 
     Arguments:
-        model: A model with `log_prob(x)`.
+        model: A model with `log_prob(x)`, or with `score(x)` where its slope is enough.
         metric: The coordinates.
         shape: The shape of a point as the user knows it.
         dtype: The floating type of the user's points.
@@ -42,6 +42,11 @@ class Surface:
     def dim(self) -> int:
         """The number of coordinates."""
         return len(self.metric.centre)
+
+    @property
+    def has_log_prob(self) -> bool:
+        """Whether the model knows its log-density; otherwise there is its slope alone."""
+        return callable(getattr(self.model, "log_prob", None))
 
     @torch.no_grad()
     def log_prob(self, z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:

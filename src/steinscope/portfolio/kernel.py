@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -79,6 +80,17 @@ class KernelLearner(_WithPoints):
 
     def refit(self) -> None:
         self.x, self.score = self._points()
+
+    def state(self) -> dict[str, Any]:
+        """The points, and how many of them the critic is made of."""
+        x, score = self._points()
+        return {"width": self.width, "count": self.count, "points": [x, score], "fitted": len(self.x)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        x, score = state["points"]
+        self.width, self.count, self.batches = state["width"], state["count"], [(x, score)]
+        self.radial = radial(self.kernel, self.width)
+        self.x, self.score = x[: state["fitted"]], score[: state["fitted"]]
 
     def _weights(self, x: FlatPoints) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Squared distances to the points seen, and the kernel with its derivatives, over their number."""

@@ -80,6 +80,14 @@ class ValueLearner(ABC):
         """Whether it takes part in the test, which it may decide by the first batch alone."""
         return True
 
+    def state(self) -> dict[str, Any]:
+        """What it has learned: numbers, tensors, and lists of them, which can be saved."""
+        return dict(vars(self))
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what another of its kind had learned."""
+        vars(self).update(state)
+
     def findings(self) -> tuple[Finding, ...]:
         """What the critic found in all points seen, in words, strongest first; most critics have none."""
         return ()

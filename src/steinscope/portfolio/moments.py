@@ -65,7 +65,6 @@ class LinearLearner(Learner):
         self.count = 0
         self.products, self.gram = torch.zeros(d, d, **options), torch.zeros(d, d, **options)
         self.total, self.moved = torch.zeros(d, **options), torch.zeros(d, **options)
-        self.dtype = x.dtype
 
     def field(self, x: FlatPoints) -> tuple[FlatPoints, FlatPoints]:
         f = torch.addmm(self.offset, x - self.centre, self.matrix.T)
@@ -87,8 +86,8 @@ class LinearLearner(Learner):
     def refit(self) -> None:
         matrix = self.products / self.count
         matrix.diagonal().add_(1.0)
-        self.matrix = (matrix / self.scale).to(self.dtype)
-        self.offset = (self.total / self.count).to(self.dtype)
+        self.matrix = (matrix / self.scale).to(self.centre.dtype)
+        self.offset = (self.total / self.count).to(self.centre.dtype)
 
     def path(self, l2: float) -> Iterator[None]:
         """Symmetric solutions for one ridge after the other, the strongest first, which leaves little but the constant.
@@ -106,6 +105,6 @@ class LinearLearner(Learner):
         for ridge in RIDGES:
             sums = spectrum[:, None] + spectrum + 2 * ridge * level
             matrix = vectors @ (rotated / sums) @ vectors.T
-            self.matrix = matrix.to(self.dtype)
-            self.offset = (average / (2 * l2) - matrix @ mean).to(self.dtype)
+            self.matrix = matrix.to(self.centre.dtype)
+            self.offset = (average / (2 * l2) - matrix @ mean).to(self.centre.dtype)
             yield

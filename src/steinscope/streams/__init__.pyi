@@ -1,0 +1,2 @@
+from .sequential import SequentialTest as SequentialTest
+from .sequential import StreamState as StreamState
