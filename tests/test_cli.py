@@ -8,7 +8,7 @@ import pytest
 
 from steinscope.cli import app, main
 
-from helpers import run_command
+from helpers import assert_one_line, run_command
 
 COMMANDS = ["test", "monitor", "compare", "train", "sample", "demo", "reproduce", "data"]
 
@@ -129,3 +129,13 @@ def test_a_fault_of_the_program_is_one_line_and_can_be_looked_into(command, monk
     monkeypatch.setenv("STEINSCOPE_TRACEBACK", "1")
     with pytest.raises(RuntimeError, match="second"):
         main(["reproduce", "gaussian"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["test", "x.npy", "--score", "x.npy"], ["compare", "x.npy", "--score", "x.npy"], ["reproduce", "null"]],
+)
+def test_what_torchrun_cannot_share_is_refused_in_one_line(command, monkeypatch, arguments):
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert_one_line(command(*arguments), "torchrun: only steinscope train shares its work .* start .* without it")

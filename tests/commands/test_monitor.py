@@ -1,6 +1,5 @@
 """`steinscope monitor`."""
 
-import io
 import json
 import os
 import signal
@@ -47,10 +46,11 @@ def test_it_stops_at_a_rejection_if_asked(stream, command, here):
     assert done.code == 0 and done.out == done.err == ""
 
 
-def test_rows_of_the_standard_input(stream, command, monkeypatch):
-    text = "\n".join(" ".join(map(str, row)) for row in stream)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    done = command("monitor", *MODEL, "-", "--batch", "250")
+def test_rows_of_the_standard_input(stream, command, monkeypatch, here):
+    np.savetxt(here / "rows.txt", stream)
+    with (here / "rows.txt").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        done = command("monitor", *MODEL, "-", "--batch", "250")
     assert [line.split()[0] for line in done.out.splitlines()] == ["250", "500", "600"]
 
 

@@ -7,12 +7,21 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import HeaderOption, SeedOption, load_model, named, read_points, read_scores
+from steinscope.commands.inputs import (
+    HeaderOption,
+    SeedOption,
+    load_model,
+    named,
+    read_points,
+    read_scores,
+    refuse_torchrun,
+)
 from steinscope.commands.options import Count, Flag, given_options, optional
 from steinscope.commands.outputs import check_output, json_text, write_csv, write_output
 from steinscope.errors import InputError
 from steinscope.registries import CRITICS
 from steinscope.settings import FitSettings, read_support
+from steinscope.support.jobs import on_cluster
 
 __all__ = ["compare"]
 
@@ -46,6 +55,7 @@ def compare(
     l2: Annotated[float, Parameter(name="--l2")] = 0.5,
     fit: Annotated[FitOptions, Parameter(name="*")] = NOTHING_GIVEN,  # pyright: ignore[reportInvalidTypeForm]
     jobs: Count | None = None,
+    cluster: str | None = None,
     seed: SeedOption = 0,
     json: Flag = False,
     csv: Path | None = None,
@@ -81,6 +91,9 @@ def compare(
         The penalty λ of the critics.
     jobs
         How many models and folds are worked on at once, each with one thread.
+    cluster
+        Work on a Dask cluster, whose scheduler listens at this address, such as tcp://10.0.0.1:8786. Needs
+        pip install 'steinscope[cluster]' here and on the workers.
     seed
         The source of all that is random.
     json
@@ -92,6 +105,7 @@ def compare(
     quiet
         Print nothing but errors, and JSON if it is asked for.
     """
+    refuse_torchrun("start compare without it, with --jobs for several processes or --cluster for several machines")
     check_output(csv, "csv", ".csv")
     check_output(report, "report", ".html")
     scores, models = named("score", score or ()), named("model", model or ())
@@ -109,20 +123,21 @@ def compare(
     from steinscope.comparison import compare as rank
 
     settings = FitSettings(**given_options(fit))
-    ranking = rank(
-        candidates,
-        points,
-        support=None if support is None else read_support(support),
-        critics=critics or "auto",
-        metric=metric,
-        folds=folds or None,
-        l2=l2,
-        settings=settings,
-        jobs=jobs,
-        names=table.names,
-        seed=seed,
-        progress=not quiet,
-    )
+    with on_cluster(cluster):
+        ranking = rank(
+            candidates,
+            points,
+            support=None if support is None else read_support(support),
+            critics=critics or "auto",
+            metric=metric,
+            folds=folds or None,
+            l2=l2,
+            settings=settings,
+            jobs=jobs,
+            names=table.names,
+            seed=seed,
+            progress=not quiet,
+        )
     if csv is not None:
         write_csv(csv, ranking.rows(), "csv")
     if report is not None:

@@ -29,6 +29,7 @@ __all__ = [
     "named",
     "read_points",
     "read_scores",
+    "refuse_torchrun",
 ]
 
 SeedOption = Annotated[Count, Parameter(validator=Number(gte=0, lt=2**63))]
@@ -44,6 +45,16 @@ HeaderOption = Annotated[
 STANDARD_INPUT = "<standard input>"
 # How the files begin that can come through the standard input. Anything else is text.
 _BEGINNINGS = {b"\x93NUMPY": ".npy", b"PK\x03\x04": ".npz", b"PAR1": ".parquet"}
+
+
+def refuse_torchrun(instead: str) -> None:
+    """Say that a command runs in one process, where torchrun has started several, each of which would do all of it.
+
+    Arguments:
+        instead: What to do.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise InputError("torchrun", f"only steinscope train shares its work between processes of torchrun; {instead}")
 
 
 def read_points(source: str, name: str = "x", *, header: bool | None = None) -> Table:

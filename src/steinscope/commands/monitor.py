@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from steinscope.commands.inputs import STANDARD_INPUT, HeaderOption, SeedOption, load_model
+from steinscope.commands.inputs import STANDARD_INPUT, HeaderOption, SeedOption, load_model, refuse_torchrun
 from steinscope.commands.options import Count, Flag
 from steinscope.commands.rows import arriving_rows
 from steinscope.errors import InputError
@@ -82,6 +82,7 @@ def monitor(
     quiet
         Print nothing but errors.
     """
+    refuse_torchrun("start monitor without it")
     if scored == (model is not None):
         raise InputError("model", "give a model as --model NAME, or --scored for rows with scores")
     if not files:

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from steinscope.commands.inputs import refuse_torchrun
 from steinscope.commands.options import Count, Flag
 from steinscope.errors import InputError
 from steinscope.support.files import check_directory
+from steinscope.support.jobs import on_cluster
 
 __all__ = ["reproduce"]
 
@@ -23,6 +25,7 @@ def reproduce(
     out: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     jobs: Count | None = None,
+    cluster: str | None = None,
     list_: Flag = False,
 ) -> None:
     """Run an experiment of the paper. A run that was stopped resumes where it was.
@@ -34,6 +37,8 @@ def reproduce(
         steinscope reproduce gaussian --scale quick
 
         steinscope reproduce gof --scale paper --set 'shapes=[[50,40]]' --out results/gof-50-40
+
+        steinscope reproduce gof --scale paper --cluster tcp://10.0.0.1:8786
 
     Parameters
     ----------
@@ -47,6 +52,9 @@ def reproduce(
         Replace a setting of the scale, as KEY=VALUE with VALUE in JSON, such as --set repetitions=10. May be repeated.
     jobs
         How many trials run at once; by default as many as there are processors.
+    cluster
+        Run the trials on a Dask cluster, whose scheduler listens at this address, such as tcp://10.0.0.1:8786.
+        Needs pip install 'steinscope[cluster]' here and on the workers.
     list_
         List the experiments.
     """
@@ -59,9 +67,11 @@ def reproduce(
         return
     if name is None:
         raise InputError("name", f"expected one of {', '.join(EXPERIMENTS)}, got none")
+    refuse_torchrun("start reproduce without it, with --jobs for several processes or --cluster for several machines")
     check_directory(out, "out")
     try:
-        lines = run(name, scale, out, options=_read_settings(set_), jobs=jobs)
+        with on_cluster(cluster):
+            lines = run(name, scale, out, options=_read_settings(set_), jobs=jobs)
     except InputError as error:
         # What the library calls options is --set here.
         raise error.renamed("--set") if error.argument == "options" else error from None

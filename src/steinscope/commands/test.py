@@ -15,6 +15,7 @@ from steinscope.commands.inputs import (
     load_model,
     read_points,
     read_scores,
+    refuse_torchrun,
 )
 from steinscope.commands.options import Count, Flag
 from steinscope.commands.outputs import check_output, json_text, write_output
@@ -106,6 +107,7 @@ def test(
     quiet
         Print nothing but errors, and JSON if it is asked for.
     """
+    refuse_torchrun("start a test without it, which uses all threads of one process")
     check_output(report, "report", ".html")
     if method not in (LEARNED, *KERNEL_TESTS):
         raise InputError("method", f"expected one of {', '.join((LEARNED, *KERNEL_TESTS))}, got {method!r}")

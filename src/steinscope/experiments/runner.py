@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from steinscope.errors import InputError
+from steinscope.support.checks import check_count
 from steinscope.support.files import csv_text, read_sealed, sealed_json, write_file
+from steinscope.support.jobs import as_they_end
 from steinscope.support.progress import progress_bar
 
 __all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv"]
@@ -85,7 +87,9 @@ def reproduce(
         out: The directory to write to; by default `results/NAME-SCALE`. Trials that are there already are not run
             again, so that a run that was stopped resumes where it was.
         options: Settings that replace those of the scale, such as `{"repetitions": 10}`.
-        jobs: How many trials run at once, with one thread each; by default as many as there are processors.
+        jobs: How many trials run at once, with one thread each, so that the results are the same to the bit for any
+            number; by default as many as there are processors. Under `joblib.parallel_config(backend="dask")` they run
+            on a Dask cluster, by default on all its workers.
         progress: Whether to show a progress bar; by default on a terminal.
 
     Returns:
@@ -94,10 +98,10 @@ def reproduce(
     experiment = load(name)
     if scale not in SCALES:
         raise InputError("scale", f"expected one of {', '.join(SCALES)}, got {scale!r}")
-    if jobs is not None and jobs < 1:
-        raise InputError("jobs", f"expected at least 1, got {jobs}")
+    if jobs is not None:
+        check_count("jobs", jobs)
     settings = _settings(experiment, scale, options or {})
-    directory = Path(out) if out is not None else Path("results") / f"{name}-{scale}"
+    directory = Path(out if out is not None else Path("results") / f"{name}-{scale}").absolute()
     records = directory / RECORDS
     records.mkdir(parents=True, exist_ok=True)
     trials = experiment.trials(settings)
@@ -107,7 +111,9 @@ def reproduce(
     done = len(trials) - len(missing)
     with progress_bar(f"{name} ({scale})", len(trials), progress) as advance:
         advance(done, "")
-        for count, _ in enumerate(_run_all(experiment.run, missing, directory, jobs or os.cpu_count() or 1), start=1):
+        tasks = [partial(_run, experiment.run, trial, directory) for trial in missing]
+        for count, (number, record) in enumerate(as_they_end(tasks, jobs), start=1):
+            write_file(_record_path(records, missing[number]), record)
             advance(done + count, "")
     results = [(trial, record) for trial in trials if (record := read_record(records, trial)) is not None]
     lines = experiment.report(results, directory)
@@ -165,21 +171,11 @@ def _record_path(records: Path, trial: Trial) -> Path:
     return records / f"{digest}.json"
 
 
-def _run_all(run: Callable[[Trial, Path], Trial], trials: list[Trial], directory: Path, jobs: int) -> Any:
-    if jobs == 1 or len(trials) == 1:
-        return (_run_and_record(run, trial, directory) for trial in trials)
-    from joblib import Parallel, delayed, parallel_config
-
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        parallel = Parallel(n_jobs=min(jobs, max(1, len(trials))), return_as="generator_unordered")
-        return parallel(delayed(_run_and_record)(run, trial, directory) for trial in trials)
-
-
-def _run_and_record(run: Callable[[Trial, Path], Trial], trial: Trial, directory: Path) -> None:
+def _run(run: Callable[[Trial, Path], Trial], trial: Trial, directory: Path) -> bytes:
+    """The record of a trial. It is written by the process that asked for it: a worker may be another machine."""
     start = time.perf_counter()
     result = run(trial, directory)
-    record = {"trial": trial, "seconds": round(time.perf_counter() - start, 3), "result": _plain(result)}
-    write_file(_record_path(directory / RECORDS, trial), sealed_json(record))
+    return sealed_json({"trial": trial, "seconds": round(time.perf_counter() - start, 3), "result": _plain(result)})
 
 
 def _plain(value: Any) -> Any:
