@@ -8,8 +8,9 @@ from torch import nn
 from torch.distributions import Gamma, Independent, Normal
 
 from steinscope import InputError, compare, from_energy, from_log_prob, from_score, gof_test
-from steinscope.densities import as_density, placement
+from steinscope.densities import as_density, differentiable_score, placement
 from steinscope.models import Gaussian
+from steinscope.objectives import score_matching
 from steinscope.points import check_rows
 from steinscope.scoring import score_rows
 
@@ -350,53 +351,59 @@ def test_a_function_of_jax_is_told_what_it_needs():
     assert not gof_test(x, model, critics="closed form").rejected
 
 
-SINGLE = {
-    "float32": lambda x: (-0.5 * x.astype(np.float32) ** 2).sum(1),
-    "float32 inside": lambda x: (-0.5 * x.astype(np.float32) ** 2).sum(1).astype(np.float64),
-    "float16": lambda x: (-0.5 * x.astype(np.float16) ** 2).sum(1),
-    "large": lambda x: np.float32(1e6) - (0.5 * x.astype(np.float32) ** 2).sum(1),
-    "tensor": lambda x: -0.5 * torch.from_numpy(x).float().square().sum(1),
-}
-
-
-@pytest.mark.parametrize("name", SINGLE)
-@pytest.mark.parametrize("make", [from_log_prob, from_energy])
-def test_central_differences_need_double_precision(name, make):
-    """JAX computes in single precision unless it is told otherwise, and a step of 6e-6 leaves two digits of that."""
-    x = torch.randn(50, 2, generator=generator())
-    with pytest.raises(InputError, match="model: (log_prob|energy) has the digits of float32, too few .*from_score"):
-        scores(make(SINGLE[name], numpy=True), x)
-    # What needs no differences may have few digits.
-    assert make(SINGLE[name], numpy=True).log_prob(x).shape == (50,)
-
-
-DOUBLE = {
-    "whole points": (lambda x: -0.5 * (x**2).sum(1), torch.arange(-10.0, 10.0).reshape(10, 2)),
-    "one point": (lambda x: -0.5 * (x**2).sum(1), torch.zeros(1, 2)),
-    "a coordinate that does not matter": (lambda x: -0.5 * x[:, 0] ** 2, torch.arange(-10.0, 10.0).reshape(10, 2)),
-    "beyond single precision": (lambda x: -1e300 * (x**2).sum(1), torch.ones(5, 2)),
-    "values that are single at the points": (lambda x: -np.abs(x).sum(1), torch.arange(1.0, 21.0).reshape(10, 2)),
-}
-
-
-@pytest.mark.parametrize("name", DOUBLE)
-def test_values_in_double_precision_are_not_taken_for_single(name):
-    log_prob, x = DOUBLE[name]
-    expected = torch.func.vmap(torch.func.grad(lambda point: log_prob_of(name, point)))(x.double())
-    torch.testing.assert_close(from_log_prob(log_prob, numpy=True).score(x.double()), expected, rtol=1e-6, atol=1e-6)
-
-
-def log_prob_of(name, point):
-    """The same densities by torch, at one point."""
-    if name == "a coordinate that does not matter":
-        return -0.5 * point[0] ** 2
-    if name == "values that are single at the points":
-        return -point.abs().sum()
-    return (-1e300 if name == "beyond single precision" else -0.5) * (point**2).sum()
-
-
 @pytest.mark.parametrize("make", [from_log_prob, from_energy, from_score])
 @pytest.mark.parametrize("numpy", [np.zeros(3), "yes", 1, None])
 def test_whether_a_function_works_on_numpy_is_true_or_false(make, numpy):
     with pytest.raises(InputError, match="numpy: expected True or False, got "):
         inspect.unwrap(make)(len, numpy=numpy)
+
+
+class NoBackward(torch.autograd.Function):
+    """A function that has a value and no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sum(1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("no\nbackward")
+
+
+def changed_in_place(x):
+    y = x.exp()
+    value = y.sum(1)
+    y.mul_(2)
+    return value
+
+
+@pytest.mark.parametrize("log_prob", [NoBackward.apply, changed_in_place])
+def test_a_density_that_cannot_be_differentiated_is_one_line(log_prob):
+    x = torch.ones(3, 2)
+    with pytest.raises(InputError, match="model: log_prob cannot be differentiated at x: RuntimeError: ") as caught:
+        scores(from_log_prob(log_prob), x)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="model: log_prob cannot be differentiated at x: RuntimeError: "):
+        differentiable_score(from_log_prob(log_prob), x)
+
+
+@pytest.mark.parametrize("score", [from_score(lambda x: -x.detach()), from_score(lambda x: -x, numpy=True)])
+def test_a_score_without_a_derivative_is_not_taken_for_constant(score):
+    x = torch.randn(50, 2, generator=generator())
+    with pytest.raises(InputError, match="model: its score has no derivative in x"):
+        score_matching(x, score)
+
+
+def test_a_score_that_is_constant_has_derivative_zero():
+    x = torch.randn(50, 2, generator=generator())
+    assert score_matching(x, from_score(lambda x: -torch.ones_like(x))).value == pytest.approx(1.0)
+
+
+def test_a_class_is_no_model():
+    with pytest.raises(InputError, match=r"model: got the class Gaussian, expected an object, such as Gaussian\(...\)"):
+        scores(Gaussian, torch.ones(3, 2))
+
+
+def test_a_sparse_score_is_refused():
+    with pytest.raises(InputError, match="model: score returned a tensor of layout torch.sparse_coo on cpu"):
+        scores(from_score(lambda x: x.to_sparse()), torch.ones(3, 2))

@@ -102,7 +102,7 @@ class _LogProbDensity:
             # A clone, because x may be an inference tensor, which autograd refuses.
             x = x.detach().clone().requires_grad_()
             value = self.log_prob(x)
-            score = torch.autograd.grad(value.sum(), x, allow_unused=True)[0] if value.requires_grad else None
+            score = _gradient(value, x, self._name) if value.requires_grad else None
         if score is None:
             if bool((value != value[0]).any()):
                 raise InputError(
@@ -294,11 +294,25 @@ def differentiable_score(model: Any, x: Tensor) -> Tensor:
         x: The points.
     """
     if not callable(getattr(model, "log_prob", None)):
-        return as_density(model).score(x)
+        score = as_density(model).score(x)
+        if x.requires_grad and not score.requires_grad and bool((score != score[0]).any()):
+            raise InputError("model", "its score has no derivative in x: it does not depend on x by torch operations")
+        return score
     with torch.enable_grad():
         x = x if x.requires_grad else x.detach().requires_grad_()
-        (score,) = torch.autograd.grad(log_prob_at(model, x).sum(), x, create_graph=True)
+        value = log_prob_at(model, x)
+        score = _gradient(value, x, "log_prob", keep_graph=True) if value.requires_grad else None
+    if score is None:
+        raise InputError("model", "log_prob does not depend on x through torch operations")
     return score
+
+
+def _gradient(value: Tensor, x: Tensor, name: str, *, keep_graph: bool = False) -> Tensor | None:
+    """The gradient in x of what a function of the user's returned; None where it does not depend on x."""
+    try:
+        return torch.autograd.grad(value.sum(), x, create_graph=keep_graph, allow_unused=True)[0]
+    except Exception as error:
+        raise InputError("model", f"{name} cannot be differentiated at x: {first_line(error)}") from error
 
 
 def log_prob_at(model: Any, x: Tensor) -> Tensor:
@@ -345,6 +359,10 @@ def _tensor(value: Any, name: str) -> Tensor:
         raise InputError("model", f"{name} returned {came}, expected a tensor{hint}")
     if value.is_complex():
         raise InputError("model", f"{name} returned complex numbers, expected real ones")
+    if value.layout != torch.strided or value.is_meta:
+        raise InputError(
+            "model", f"{name} returned a tensor of layout {value.layout} on {value.device}, expected a dense one"
+        )
     return value
 
 

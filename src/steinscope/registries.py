@@ -125,12 +125,16 @@ class Registry(Mapping[str, Member], Generic[Member]):
 
     def register(self, entry: Member) -> None:
         """Add an entry. Its name must be free."""
+        if not isinstance(getattr(entry, "name", None), str):
+            raise InputError("entry", f"expected an entry with a name, got {type(entry).__name__}")
         if entry.name in self._entries:
             raise InputError("name", f"there is {self.kind} {entry.name!r} already")
         self._entries[entry.name] = entry
 
     def remove(self, name: str) -> None:
         """Take an entry out again."""
+        if name not in self._entries:
+            raise InputError("name", f"expected one of {', '.join(self._entries)}, got {name!r}")
         del self._entries[name]
 
     def __getitem__(self, name: str) -> Member:

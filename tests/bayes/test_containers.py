@@ -79,6 +79,7 @@ BAD = {
     "data: 'tau' has the dimensions .'draw',.": lambda: read_container(posterior(tau=Array(np.ones(3), ["draw"]))),
     "data: 'mu' has shape .100,., expected .chains, draws": lambda: read_container({"mu": MU[0]}),
     "data: the posterior holds no variables": lambda: read_container(Dataset()),
+    "data: 'a' is not an array: setting an array element": lambda: read_container({"a": [[1.0, 2.0], [3.0]]}),
     "data: the posterior holds no variables$": lambda: from_posterior({}, Narrow()),
     "the model has 'tau', of which there are no draws; there are mu, theta": lambda: read_container(
         posterior()

@@ -1,11 +1,13 @@
 """What every report is: one page that is whole, and that no name can break. See test_browser.py, too."""
 
+import inspect
 import re
 from html import unescape
 
+import pytest
 import torch
 
-from steinscope import gof_test, train
+from steinscope import InputError, gof_test, train
 from steinscope.models import Gaussian
 from steinscope.report import report_ranking, report_test, report_training
 
@@ -29,3 +31,21 @@ def test_nothing_is_loaded_from_elsewhere():
     for page in (report_test(gof_test(x, -x)), report_ranking(rank_points())):
         assert not re.search(r"https?:|//[a-z]", page)
         assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize(
+    "report, given, message",
+    [
+        (report_test, {"result": "a"}, "result: expected an object of type TestResult, got str"),
+        (
+            report_test,
+            {"result": gof_test(report_points(), -report_points(), critics="mean"), "explanation": 3},
+            "explanation: expected an object of type Explanation",
+        ),
+        (report_ranking, {"ranking": 3}, "ranking: expected an object of type Ranking, got int"),
+        (report_training, {"result": 3}, "result: expected an object of type TrainResult, got int"),
+    ],
+)
+def test_a_report_of_something_else_is_refused(report, given, message):
+    with pytest.raises(InputError, match=message):
+        inspect.unwrap(report)(**given)

@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from steinscope import InputError, compare, gof_test
+from steinscope import InputError, compare, from_log_prob, gof_test
 from steinscope.comparison import Ranking
 from steinscope.models import Gaussian
 from steinscope.report import report_ranking
@@ -89,3 +89,12 @@ def test_densities_need_points_in_the_plane(given):
 def test_bad_input(given, message):
     with pytest.raises(InputError, match=message):
         inspect.unwrap(report_ranking)(rank_points(), **given)
+
+
+def test_a_density_without_mass_near_the_points_and_points_that_are_all_the_same():
+    x = report_points(300, 2)
+    nowhere = from_log_prob(lambda z: torch.full_like(z[:, 0], -torch.inf))
+    ranking = compare({"a": -x}, x, critics="linear", folds=2)
+    for model, points in ((nowhere, x), (Gaussian(torch.zeros(2)), torch.zeros(5, 2))):
+        html = report_ranking(ranking, models={"a": model}, points=points.numpy())
+        assert html.count("data:image/png") == 1 and "nan" not in text_of(html)

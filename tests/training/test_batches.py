@@ -109,3 +109,13 @@ def test_a_stream_has_no_length():
 
     with pytest.raises(InputError, match="x: expected a Dataset with a length; give a function that draws batches"):
         make_batches(Stream(), 10, seed=0)
+
+
+def test_a_function_that_fails_is_one_line():
+    def fail(n, generator):
+        raise KeyError("first\nsecond")
+
+    with pytest.raises(InputError, match="x: the function failed when it was asked for 4 points .*: KeyError: "):
+        make_batches(fail, 4, 0).batch(0)
+    with pytest.raises(InputError, match="x: expected at least one point, got an empty Dataset"):
+        make_batches(TensorDataset(), 4, 0)

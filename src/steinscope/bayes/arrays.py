@@ -74,7 +74,7 @@ def _check_values(density: Any, draws: Draws, theirs: np.ndarray) -> None:
 
 def check_dims(dims: Any, argument: str = "dims") -> tuple[str, ...]:
     """What the first axes of arrays of draws are."""
-    axes = (dims,) if isinstance(dims, str) else tuple(dims)
+    axes = tuple(dims) if isinstance(dims, tuple | list) else (dims,)
     if axes not in (("chain", "draw"), ("draw", "chain"), ("draw",)):
         raise InputError(argument, f"expected ('chain', 'draw'), ('draw', 'chain') or ('draw',), got {dims!r}")
     return axes

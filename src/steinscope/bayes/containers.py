@@ -75,7 +75,7 @@ def read_container(data: Any) -> Container:
     if isinstance(data, Mapping) and "posterior" not in data:
         if not data:
             raise InputError("data", "the posterior holds no variables")
-        arrays = {str(name): np.asarray(values) for name, values in data.items()}
+        arrays = {str(name): _array(values, str(name)) for name, values in data.items()}
         for name, values in arrays.items():
             if values.ndim < 2:
                 raise InputError("data", f"{name!r} has shape {values.shape}, expected (chains, draws, ...)")
@@ -88,6 +88,13 @@ def read_container(data: Any) -> Container:
             f"dictionary of arrays, got {type(data).__name__}",
         )
     return Container(_variables(posterior), _stats(_group(data, "sample_stats")))
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError("data", f"{name!r} is not an array: {first_line(error)}") from error
 
 
 def _read_file(path: Path) -> Container:

@@ -18,6 +18,7 @@ import numpy as np
 
 from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError, first_line
+from steinscope.support.checks import check_flag
 
 __all__ = ["SUFFIXES", "Table", "load_table", "read_table"]
 
@@ -63,6 +64,8 @@ def load_table(source: str | Path, name: str, *, header: bool | None = None) -> 
         name: What the user calls it, for messages.
         header: Whether the first line of a .csv file holds names; by default it does if none of them is a number.
     """
+    if header is not None:
+        check_flag("header", header)
     path, member = _split_member(str(source))
     if not path.exists():
         raise InputError(name, f"there is no file {path}")

@@ -15,7 +15,7 @@ from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
 from steinscope.report.rows import flat_rows
 from steinscope.results import TestResult, one_for_each_subject
-from steinscope.support.checks import check_text
+from steinscope.support.checks import check_kind, check_text
 from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_ranking"]
@@ -43,9 +43,12 @@ def report_ranking(
         models: The models, to draw their densities below points in the plane.
         points: The points, an array (n, 2); needed with `models`.
     """
+    check_kind("ranking", ranking, Ranking)
     for argument, value in (("tests", tests), ("models", models)):
         if value is not None and not isinstance(value, Mapping):
             raise InputError(argument, f"expected them by the names of the models, got {type(value).__name__}")
+    for name, test in (tests or {}).items():
+        check_kind(f"tests[{name!r}]", test, TestResult)
     flat = None if points is None else flat_rows(points, "points")
     if models is not None and (flat is None or flat.shape[1] != 2):
         came = "none" if flat is None else f"points of {flat.shape[1]} coordinates"

@@ -13,7 +13,7 @@ from steinscope.registries import CRITICS
 from steinscope.report.charts import field_chart, interval_chart, line_chart, number
 from steinscope.report.page import Cell, Table, render
 from steinscope.results import Finding, TestResult, one_for_each_subject
-from steinscope.support.checks import check_text
+from steinscope.support.checks import check_kind, check_text
 from steinscope.support.normal import normal_quantile
 
 __all__ = ["report_test"]
@@ -33,6 +33,9 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         data: What the points are called.
         model: What the model is called.
     """
+    check_kind("result", result, TestResult)
+    if explanation is not None:
+        check_kind("explanation", explanation, Explanation)
     if explanation is None and result.strongest_field is not None:
         explanation = result.explain()
     facts = [

@@ -13,7 +13,7 @@ from steinscope.report.charts import line_chart, number, scatter_chart
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
 from steinscope.report.rows import flat_rows
-from steinscope.support.checks import check_text
+from steinscope.support.checks import check_kind, check_text
 from steinscope.training.driver import TrainResult
 
 __all__ = ["report_training"]
@@ -41,6 +41,7 @@ def report_training(
         points: Some of the points that it was trained on. In the plane the model's density is drawn below them.
         samples: Samples of the model, to be set beside the points.
     """
+    check_kind("result", result, TrainResult)
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError("settings", f"expected names with values, got {type(settings).__name__}")
     data = check_text("data", data)

@@ -139,11 +139,12 @@ def run_chains(
     check_count("burn_in", burn_in, 0, steps - 1)
     if every is not None:
         check_count("every", every)
-    if not callable(getattr(sampler, "begin", None)):
+    if isinstance(sampler, type) or not callable(getattr(sampler, "begin", None)):
         raise InputError("sampler", f"expected a sampler such as MALA(model, step_size), got {sampler!r}")
     if not isinstance(x, State):
-        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim == 0:
-            raise InputError("x", f"expected a tensor with the start of a chain in each row, got {type(x).__name__}")
+        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim == 0 or not x.numel():
+            came = f"shape {tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+            raise InputError("x", f"expected a tensor with the start of a chain in each row, got {came}")
         # A clone, because autograd refuses tensors of inference mode.
         x = sampler.begin(x.detach().clone())
     state = x

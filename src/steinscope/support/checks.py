@@ -18,6 +18,7 @@ __all__ = [
     "check_count",
     "check_depth",
     "check_flag",
+    "check_kind",
     "check_level",
     "check_number",
     "check_path",
@@ -166,6 +167,13 @@ def check_choice(name: str, value: Any, choices: Any) -> Any:
         *others, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
         expected = f"{', '.join(others)} or {last}" if others else last
         raise InputError(name, f"expected {expected}, got {_shown(value)}")
+    return value
+
+
+def check_kind(name: str, value: Any, kind: type) -> Any:
+    """An object of a class of the library."""
+    if not isinstance(value, kind):
+        raise InputError(name, f"expected an object of type {kind.__name__}, got {type(value).__name__}")
     return value
 
 

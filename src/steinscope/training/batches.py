@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 from steinscope.points import Rows, check_rows, read_rows, row_blocks, rows_dtype
 from steinscope.scoring import unconstrained_rows
 from steinscope.support.description import digest_tensors
@@ -156,7 +156,8 @@ class _DatasetBatches:
     ) -> None:
         if not hasattr(dataset, "__len__"):
             raise InputError("x", "expected a Dataset with a length; give a function that draws batches for a stream")
-        n = len(dataset)  # pyright: ignore[reportArgumentType]
+        is_bare = isinstance(dataset, TensorDataset) and not dataset.tensors
+        n = 0 if is_bare else len(dataset)  # pyright: ignore[reportArgumentType]
         if n == 0:
             raise InputError("x", "expected at least one point, got an empty Dataset")
         self.dataset, self.dtype, self.device = dataset, dtype, device
@@ -211,7 +212,12 @@ class _FreshBatches:
         }
 
     def _draw(self, n: int, generator: torch.Generator) -> Tensor:
-        points = check_rows(self.draw(n, generator), "x", dtype=self.dtype, device=self.device)
+        try:
+            drawn = self.draw(n, generator)
+        except Exception as error:
+            problem = f"the function failed when it was asked for {n} points with a generator: {first_line(error)}"
+            raise InputError("x", problem) from error
+        points = check_rows(drawn, "x", dtype=self.dtype, device=self.device)
         if len(points) != n or not isinstance(points, Tensor):
             raise InputError("x", f"the function was asked for {n} points and returned {len(points)}")
         return points

@@ -15,7 +15,7 @@ from steinscope.objectives.base import TrainingObjective
 from steinscope.points import check_device, check_dtype
 from steinscope.registries import OBJECTIVES
 from steinscope.settings import TrainSettings
-from steinscope.support.checks import check_count, check_path
+from steinscope.support.checks import check_count, check_flag, check_kind, check_path
 from steinscope.support.files import check_directory
 from steinscope.support.progress import progress_bar
 from steinscope.supports import find_region
@@ -125,6 +125,9 @@ def train(
     check_directory(directory, "checkpoint")
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise InputError("callbacks", f"expected a list of functions, got {callbacks!r}")
+    check_flag("resume", resume)
+    if start is not None:
+        check_kind("start", start, TrainState)
     dtype, device = check_dtype(dtype) or parameters[0].dtype, check_device(device) or parameters[0].device
     with processes() as shared:
         batches = make_batches(x, batch_size, seed, dtype=dtype, device=device, shared=shared)
@@ -164,9 +167,10 @@ def train(
         return TrainResult(model, loop.averaged_model(), objective, history, loop.state())
 
 
-def _find_objective(objective: str | TrainingObjective) -> tuple[str, TrainingObjective]:
+def _find_objective(objective: Any) -> tuple[str, TrainingObjective]:
     """An objective and its name."""
     if not isinstance(objective, str):
+        check_kind("objective", objective, TrainingObjective)
         return type(objective).__name__, objective
     if objective not in OBJECTIVES:
         raise InputError("objective", f"expected one of {', '.join(OBJECTIVES)}, got {objective!r}")
