@@ -29,6 +29,7 @@ def arrays(here):
         "normal = Group.normal\ndef fn(x):\n    return x\n"
     )
     (here / "failing_models.py").write_text("raise RuntimeError('first line\\nsecond')")
+    (here / "ending_models.py").write_text("import sys\nsys.exit(5)")
     (here / "needing_models.py").write_text("import a_module_that_is_not_there")
     return x
 

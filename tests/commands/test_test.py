@@ -106,6 +106,7 @@ def test_quiet_is_quiet_on_a_terminal(arrays, command, monkeypatch, short_split)
         ("test x.npy --model standard_models:Gaussian", "model: standard_models:Gaussian is a class, expected an"),
         ("test x.npy --model standard_models:fn", "model: got the function or callable fn; say what it computes"),
         ("test x.npy --model failing_models:a", "model: failing_models cannot be imported: RuntimeError: first line"),
+        ("test x.npy --model ending_models:a", "model: ending_models cannot be imported: SystemExit: 5"),
         ("test x.npy --model needing_models:a", "model: needing_models cannot be imported: No module named 'a_mod"),
         ("test x.npy --score scores.npy --alpha 2", "alpha: expected a number between 0 and 1, got 2"),
         ("test x.npy --score scores.npy --alpha 2 --method ksd", "alpha: expected a number between 0 and 1, got 2"),

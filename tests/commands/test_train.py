@@ -173,6 +173,7 @@ def test_a_warning_is_one_line(here):
         ("train moons --out broken.npy", "out: broken.npy is a file, expected a directory"),
         ("train moons --config new", "config: new is a directory, expected a TOML file"),
         ("train moons --out broken.npy/run", "out: broken.npy is a file, expected a directory"),
+        ("train moons --steps 99999999999", "steps: expected a whole number from 1 to 1000000000, got 99999999999"),
         ("train moons --steps 0", "steps: expected a whole number from 1 to 1000000000, got 0"),
         ("train moons --width 0", "width: expected a whole number from 1 to 8192, got 0"),
         ("train moons --width 1000000000", "width: expected a whole number from 1 to 8192, got 1000000000"),

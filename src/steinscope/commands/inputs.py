@@ -216,5 +216,6 @@ def _import(module_name: str, source: str, name: str) -> Any:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise InputError(name, f"there is no module {module_name} here or among the installed ones") from None
         raise InputError(name, f"{module_name} cannot be imported: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # A script that is no module ends the program when it is imported.
         raise InputError(name, f"{module_name} cannot be imported: {first_line(error)}") from error
