@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steinscope.chains import batch_scores
 from steinscope.support.normal import normal_quantile, upper_tail
 from steinscope.support.randomness import make_generator
 
@@ -24,28 +25,63 @@ ORDER_NOTE = "the p-value depends on the random order of the points, which seed 
 
 @dataclass(frozen=True)
 class Combined:
-    """What the learners found: everything the p-value depends on."""
+    """What the learners found: everything the p-value depends on.
+
+    Arguments:
+        z: The z-score of each learner.
+        correlation: How they are correlated where the model is right.
+        norm: What the sums of weighted values are divided by.
+        block_z: The z-score of each learner in each block.
+        block_weight: The weight of each block.
+        effective: How many independent values the values of each learner are worth.
+    """
 
     z: np.ndarray
     correlation: np.ndarray
     norm: np.ndarray
     block_z: np.ndarray
     block_weight: np.ndarray
+    effective: np.ndarray
 
 
-def combine(values: np.ndarray, parts: Sequence[Tensor]) -> Combined:
+def combine(values: np.ndarray, parts: Sequence[Tensor], batch: int = 1) -> Combined:
     """z-scores and their correlation from the weighted Stein values of each learner.
 
     The sum over the root of the sum of squares is asymptotically standard normal. Normalising once, and not in each
-    block, keeps the effect of skewed values of order 1/√n.
+    block, keeps the effect of skewed values of order 1/√n. Of dependent draws the sums of batches take the place of
+    single values.
+
+    Arguments:
+        values: The weighted values, learner by point.
+        parts: The rows of each block, of which the first has no values.
+        batch: How many values in a row make a batch; 1 for independent points.
     """
+    if batch > 1:
+        return _combine_batches(values, [len(part) // batch for part in parts[1:]], batch)
     starts = np.cumsum([0, *(len(part) for part in parts[1:-1])])
     block_norm = np.sqrt(np.maximum(np.add.reduceat(np.square(values), starts, axis=1), 1e-300))
     block_z = np.add.reduceat(values, starts, axis=1) / block_norm
     products = values @ values.T
     norm = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
     correlation = products / np.outer(norm, norm)
-    return Combined(values.sum(1) / norm, correlation, norm, block_z, block_norm / norm[:, None])
+    effective = np.full(len(values), float(values.shape[1]))
+    return Combined(values.sum(1) / norm, correlation, norm, block_z, block_norm / norm[:, None], effective)
+
+
+def _combine_batches(values: np.ndarray, counts: Sequence[int], batch: int) -> Combined:
+    sums = values.reshape(len(values), -1, batch).sum(2)
+    products = sums @ sums.T
+    variance = np.maximum(np.diagonal(products), 1e-300)
+    correlation = products / np.sqrt(np.outer(variance, variance))
+    z, stderr = batch_scores(values, batch)
+    starts = np.cumsum([0, *counts[:-1]])
+    block_norm = np.sqrt(np.maximum(np.add.reduceat(np.square(sums), starts, axis=1), 1e-300))
+    block_z = np.add.reduceat(sums, starts, axis=1) / block_norm
+    # What sums are divided by to give z: not the standard error alone, because z has been mapped to a normal variable.
+    total = values.sum(1)
+    norm = np.where(np.abs(z) > 1e-6, total / np.where(z == 0, 1.0, z), stderr)
+    effective = values.shape[1] * np.square(values).sum(1) / np.square(stderr)
+    return Combined(z, correlation, norm, block_z, block_norm / np.sqrt(variance)[:, None], effective)
 
 
 def soft_maximum(z: np.ndarray) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
+from steinscope.chains import dependence_note, in_chains, measure_chains
 from steinscope.densities import model_of
 from steinscope.errors import InputError
 from steinscope.gof.pairs import few_points_test
@@ -32,6 +34,7 @@ def gof_test(
     model: Any = None,
     *,
     support: Any = None,
+    chains: bool | None = None,
     scheme: Literal["prequential", "split"] = "prequential",
     critics: Critics = "auto",
     blocks: int = 10,
@@ -53,6 +56,8 @@ def gof_test(
         support: Where the model's density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint
             of torch.distributions, or a list with one of them for each coordinate. By default what the model says, as
             those of torch.distributions do; `"real"` to look at x as it is.
+        chains: Whether x holds draws of Markov chains, which depend on each other: x, and an array of scores, then have
+            the shape (chains, draws, ...). By default `Draws` do.
         scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
             MLP trained on 80% of the points, chosen on 10% and tested on 10%.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
@@ -82,9 +87,12 @@ def gof_test(
     if repeats is not None:
         repeats = check_count("repeats", repeats, most=MOST_REPEATS)
     check_choice("scheme", scheme, ("prequential", "split"))
-    model = model_of(x, model)
+    x, model, shape = in_chains(x, model_of(x, model), chains)
     points = make_points(x, model, support=support, names=names, dtype=dtype, device=device).with_room()
+    dependence = None if shape is None else measure_chains(points, shape).checked()
     if scheme == "split":
+        if dependence is not None:
+            raise InputError("scheme", "'split' is for independent points; for chains use 'prequential'")
         if len(points) < LEAST_POINTS:
             raise InputError("x", f"{len(points)} rows are too few to be split, which needs {LEAST_POINTS}")
         return with_support(split_test(points, alpha, seed, progress), points)
@@ -93,7 +101,11 @@ def gof_test(
     starts = check_starts(starts, points, model, points.coordinates)
     if len(points) < LEAST_POINTS:
         return with_support(few_points_test(points, chosen, alpha, seed), points)
+    note = None if dependence is not None or chains is False else dependence_note(points)
     blocks = check_count("blocks", blocks, 2, len(points) // 10)
     if repeats is None:
         repeats = ORDERS if any(map(is_closed_form, chosen)) else 1
-    return with_support(prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts), points)
+    result = prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts, dependence)
+    if note is not None:
+        result = replace(result, notes=(*result.notes, note))
+    return with_support(result, points)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steinscope.chains import Chains
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Tally, contributions
 from steinscope.metric import Metric
@@ -35,21 +36,36 @@ class Order:
         moved: The points in the coordinates of critics.
         parts: The rows of each block.
         context: What learners may know.
+        batch: How many rows in a row of a block belong together, as dependent draws of a chain do.
     """
 
     points: ScoredPoints
     moved: ScoredPoints
     parts: Sequence[Tensor]
     context: Context
+    batch: int = 1
 
     @classmethod
-    def draw(cls, points: ScoredPoints, model: Any, blocks: int, seed: int, starts: Tensor | None = None) -> Order:
+    def draw(
+        cls,
+        points: ScoredPoints,
+        model: Any,
+        blocks: int,
+        seed: int,
+        starts: Tensor | None = None,
+        chains: Chains | None = None,
+    ) -> Order:
         """The order of a seed."""
-        parts = torch.randperm(len(points), generator=make_generator(seed)).tensor_split(blocks)
+        generator = make_generator(seed)
+        if chains is None:
+            parts: Sequence[Tensor] = torch.randperm(len(points), generator=generator).tensor_split(blocks)
+        else:
+            parts = chains.parts(blocks, generator)
         # Units of single coordinates must not matter. They are taken from the first block, which is not tested.
         metric = Metric.by_scores(*points.take(parts[0][:_SCALE_POINTS]))
-        context = Context(model, metric, tuple(points.x.shape[1:]), points.dtype, seed, starts)
-        return cls(points, points.in_metric(metric), parts, context)
+        time = 1.0 if chains is None else chains.time
+        context = Context(model, metric, tuple(points.x.shape[1:]), points.dtype, seed, starts, time)
+        return cls(points, points.in_metric(metric), parts, context, 1 if chains is None else chains.batch)
 
     @property
     def sizes(self) -> np.ndarray:

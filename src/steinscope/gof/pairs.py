@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steinscope.chains import Chains
 from steinscope.errors import InputError
 from steinscope.gof.combination import cauchy_pvalue
 from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs
@@ -63,13 +64,17 @@ def few_points_test(points: ScoredPoints, critics: Sequence[CriticChoice], alpha
     )
 
 
-def pair_tests(points: ScoredPoints, critics: Sequence[str], seed: int) -> tuple[PairResult, ...]:
+def pair_tests(
+    points: ScoredPoints, critics: Sequence[str], seed: int, chains: Chains | None = None
+) -> tuple[PairResult, ...]:
     """The test of each of these critics over all pairs.
 
     Arguments:
         points: The points and the model's scores, at most a few thousand.
         critics: Some of `PAIR_CRITICS`.
         seed: The source of the signs.
+        chains: How the points are arranged in chains, where they are draws of them: then batches take the place of
+            points, and those that follow each other make no pair.
     """
     # Units come from the points that are tested. By Stein's identity no score is correlated with the square of its
     # centred coordinate. It is with its own square: units of scores would bias the sum where scores are skewed.
@@ -78,13 +83,22 @@ def pair_tests(points: ScoredPoints, critics: Sequence[str], seed: int) -> tuple
     sample = Sample(x, score)
     parts = products(sample, sample)
     draws = _DRAWS if len(sample) > _FEW_POINTS else _FEW_POINTS_DRAWS
-    signs = random_signs(len(sample), draws, make_generator(seed, x.device, purpose="pairs"), x.dtype)
+    count = len(sample) if chains is None else chains.count * chains.slots
+    signs = random_signs(count, draws, make_generator(seed, x.device, purpose="pairs"), x.dtype)
     matrices = {"linear": _linear_matrix, "kernel": _kernel_matrix}
-    return tuple(_pair_test(name, matrices[name](sample, *parts), signs) for name in critics)
+    return tuple(_pair_test(name, _between(matrices[name](sample, *parts), chains), signs) for name in critics)
+
+
+def _between(matrix: Tensor, chains: Chains | None) -> Tensor:
+    """The matrix between different points, or the sums between batches that do not follow each other."""
+    if chains is None:
+        return matrix.fill_diagonal_(0.0)
+    rows, places = chains.batches.to(matrix.device), chains.places.to(matrix.device)
+    sums = matrix[rows.flatten()][:, rows.flatten()].reshape(*rows.shape, *rows.shape).sum((1, 3))
+    return sums.masked_fill_((places[:, None] - places).abs() <= 1, 0.0)
 
 
 def _pair_test(name: str, matrix: Tensor, signs: Tensor) -> PairResult:
-    matrix.fill_diagonal_(0.0)
     sums = torch.linalg.vecdot(matrix @ signs, signs, dim=0).double()
     # Where the model is right the sum has mean zero, and this variance.
     size = (2 * matrix.square().sum(dtype=torch.float64)).sqrt().clamp_min(1e-300)

@@ -6,6 +6,7 @@ Tests over all pairs of points join them where points are few. The Cauchy combin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from steinscope.chains import Chains
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe
 from steinscope.gof.combination import ORDER_NOTE, Combined, cauchy_pvalue, combine, combined_pvalue, soft_maximum
@@ -68,7 +70,7 @@ class _Runs:
                 first, present = learners, [i for i, learner in enumerate(learners) if learner.is_present]
                 if not present:
                     break
-            found.append(combine(values[present], order.parts))
+            found.append(combine(values[present], order.parts, order.batch))
             metrics.append(order.context.metric)
         return cls([critics[i] for i in present], [first[i] for i in present], found, metrics)
 
@@ -115,6 +117,7 @@ def prequential_test(
     alpha: float,
     seed: int,
     starts: Tensor | None = None,
+    chains: Chains | None = None,
 ) -> TestResult:
     """Test the points block by block in several orders, and combine what the critics found.
 
@@ -127,20 +130,23 @@ def prequential_test(
         alpha: The level.
         seed: The orders of the points and all that is random in the critics.
         starts: Points from which modes of the model are searched, too.
+        chains: How the points are arranged in chains, where they are draws of them.
     """
-    draws = [partial(Order.draw, points, model, blocks, next_seed(seed, number), starts) for number in range(repeats)]
+    draws = [
+        partial(Order.draw, points, model, blocks, next_seed(seed, number), starts, chains) for number in range(repeats)
+    ]
     first = draws[0]()
     orders = (first if number == 0 else draw() for number, draw in enumerate(draws))
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     closed = [critic for critic in critics if is_closed_form(critic)]
     trained = [critic for critic in critics if not is_closed_form(critic)]
-    pairs = _pairs_of(points, closed, seed) if repeats > 1 else ()
+    pairs = _pairs_of(points, closed, seed, chains) if repeats > 1 else ()
     runs = [_Runs.through(orders, closed or trained)]
     if not runs[0].critics:
         raise InputError("critics", "the model has one mode as far as can be seen, so 'modes' has nothing to test")
     pvalues = runs[0].pvalues
     members = [(p, 1 / repeats) for p in pvalues] + [(pair.pvalue, _PAIR_WEIGHTS[pair.name]) for pair in pairs]
-    notes = [_order_note(pvalues, "the critics in closed form" if closed else "the critics")]
+    notes = [_order_note(pvalues, "the critics in closed form" if closed else "the critics", chains)]
     if closed and trained:
         # With p-values of 1 for those that did not run this is at least what it would be with theirs. A critic that may
         # turn out to have nothing to test has no share in it.
@@ -152,6 +158,9 @@ def prequential_test(
         else:
             runs.append(_Runs.through([first], trained))
             members += [(p, _TRAINED_WEIGHT * len(runs[1].critics)) for p in runs[1].pvalues]
+    if chains is not None:
+        effective = float(np.median([one.effective for run in runs for one in run.found]))
+        notes.insert(0, f"{chains}, effective {_rounded(effective)} for the Stein values; batches of {chains.batch} draws")
     if not callable(getattr(model, "log_prob", None)):
         notes.append(MODES_NOTE)
     learners = [learner for run in runs for learner in run.learners]
@@ -182,9 +191,16 @@ def prequential_test(
     )
 
 
-def _pairs_of(points: ScoredPoints, critics: list[CriticChoice], seed: int) -> tuple[PairResult, ...]:
+def _pairs_of(
+    points: ScoredPoints, critics: list[CriticChoice], seed: int, chains: Chains | None
+) -> tuple[PairResult, ...]:
     names = [name for name in PAIR_CRITICS if name in critics]
-    return pair_tests(points, names, seed) if names and len(points) <= MOST_POINTS else ()
+    return pair_tests(points, names, seed, chains) if names and len(points) <= MOST_POINTS else ()
+
+
+def _rounded(count: float) -> str:
+    """A number of draws with three digits."""
+    return f"{count:.0f}" if count < 1000 else f"{round(count, 2 - math.floor(math.log10(count))):.0f}"
 
 
 def _joined(members: Sequence[tuple[float, float]]) -> float:
@@ -192,8 +208,9 @@ def _joined(members: Sequence[tuple[float, float]]) -> float:
     return pvalues[0] if len(pvalues) == 1 else cauchy_pvalue(pvalues, weights)
 
 
-def _order_note(pvalues: list[float], who: str) -> str:
+def _order_note(pvalues: list[float], who: str, chains: Chains | None) -> str:
     if len(pvalues) == 1:
         return ORDER_NOTE
     spread = f"from {min(pvalues):.2g} to {max(pvalues):.2g}"
-    return f"{who} had p-values {spread} in {len(pvalues)} random orders of the points"
+    what = "the points" if chains is None else "stretches of time"
+    return f"{who} had p-values {spread} in {len(pvalues)} random orders of {what}"

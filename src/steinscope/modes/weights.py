@@ -43,6 +43,7 @@ class ModeWeights:
         pvalue: The probability of a division at least as far from the model's, if the points came from the model.
         alpha: The level.
         sample: Some of the points, for a picture.
+        time: The autocorrelation time of the points, where they are draws of chains; so many are worth one.
     """
 
     centres: np.ndarray
@@ -52,6 +53,7 @@ class ModeWeights:
     pvalue: float
     alpha: float
     sample: np.ndarray = field(repr=False)
+    time: float = 1.0
 
     @property
     def n(self) -> int:
@@ -71,7 +73,7 @@ class ModeWeights:
     @property
     def z(self) -> np.ndarray:
         """How many standard errors the share of the points lies from the model's, mode by mode."""
-        variance = self.expected * (1 - self.expected) / self.n + np.square(self.stderr)
+        variance = self.expected * (1 - self.expected) * self.time / self.n + np.square(self.stderr)
         return (self.share - self.expected) / np.sqrt(np.maximum(variance, 1e-300)) * (len(self.count) > 1)
 
     def place(self, mode: int, most: int = 4) -> str:
@@ -203,6 +205,7 @@ def weigh(
     cells: Tensor,
     generator: torch.Generator,
     alpha: float,
+    time: float = 1.0,
 ) -> ModeWeights:
     """The table of modes, the fullest first, without those that have no points and next to no mass.
 
@@ -214,6 +217,7 @@ def weigh(
         cells: The modes that these belong to.
         generator: The source of the draws of the estimate.
         alpha: The level.
+        time: The autocorrelation time of the points.
     """
     masses, n = model_masses(modes, surface, z, cells, generator), int(count.sum())
     is_worth_it = (count > 0) | (n * masses.share >= 1.0)
@@ -228,9 +232,10 @@ def weigh(
         count[order].cpu().numpy(),
         shares.share.cpu().numpy(),
         shares.covariance.diagonal().clamp_min(0.0).sqrt().cpu().numpy(),
-        _pvalue(count[order].double(), shares),
+        _pvalue(count[order].double() / time, shares),
         alpha,
         shown.cpu().numpy(),
+        time,
     )
 
 

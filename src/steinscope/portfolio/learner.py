@@ -36,6 +36,7 @@ class Context:
         dtype: The floating type of points and scores.
         seed: The source of all that is random in the learner.
         starts: Points from which the user wants modes of the model to be searched, too.
+        time: The autocorrelation time of the points, where they are draws of chains; 1 where they are independent.
     """
 
     model: Any
@@ -44,6 +45,7 @@ class Context:
     dtype: torch.dtype
     seed: int
     starts: Tensor | None = None
+    time: float = 1.0
 
 
 class ValueLearner(ABC):

@@ -87,7 +87,7 @@ class ModeLearner(ValueLearner):
             return None
         modes, surface = self.moves.modes, self.moves.surface
         generator = make_generator(self.context.seed, self.kept.device, purpose="masses")
-        return weigh(modes, surface, self.count, self.kept, modes.cells(self.kept), generator, alpha)
+        return weigh(modes, surface, self.count, self.kept, modes.cells(self.kept), generator, alpha, self.context.time)
 
 
 def _starts_with(whole: Tensor, part: Tensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-__all__ = ["normal_quantile", "upper_tail"]
+__all__ = ["normal_of_student", "normal_quantile", "upper_tail"]
 
 
 def normal_quantile(probability: float) -> float:
@@ -26,3 +26,17 @@ def upper_tail(z: float) -> float:
         0.05
     """
     return 0.5 * math.erfc(z / math.sqrt(2))
+
+
+def normal_of_student(t: float, degrees: int) -> float:
+    """The standard normal number that is exceeded with the probability with which a Student variable exceeds t.
+
+    This is the approximation of Wallace (1959). Its probabilities are right within 2% for |t| up to 5 from 10 degrees
+    of freedom on, and too large rather than too small farther out.
+
+    Example:
+        >>> round(normal_of_student(1.7291, 19), 3)  # the 95% quantile of 19 degrees
+        1.645
+    """
+    size = (8 * degrees + 1) / (8 * degrees + 3) * math.sqrt(degrees * math.log1p(t * t / degrees))
+    return math.copysign(size, t)

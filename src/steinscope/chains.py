@@ -1,0 +1,299 @@
+r"""Chains of dependent draws: how long they remember, batches of them, and how many independent draws they are worth.
+
+The mean of n draws has variance $\tau \sigma^2 / n$, where τ, the autocorrelation time, is one plus twice the sum of
+the autocorrelations. It is estimated for several functions of the draws, and the largest counts: samplers such as NUTS
+are antithetic in x (τ < 1) and slow in x² and in the norm.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steinscope.draws import Draws
+from steinscope.errors import InputError
+from steinscope.points import ScoredPoints, check_rows
+from steinscope.scoring import is_scores
+from steinscope.support.checks import check_count
+from steinscope.support.normal import normal_of_student
+
+__all__ = [
+    "Chains",
+    "TooFewDraws",
+    "autocorrelation_times",
+    "batch_scores",
+    "dependence_note",
+    "in_chains",
+    "measure_chains",
+    "thin",
+]
+
+LEAST_EFFECTIVE = 100
+# A batch is so many autocorrelation times that sums of batches are nearly independent.
+_TIMES_IN_BATCH = 5
+_COLUMNS_AT_ONCE = 64
+_LOOK_ROWS, _LOOK_LAGS, _LOOK_STDERRS = 4096, 16, 6.0
+
+
+class TooFewDraws(InputError):
+    """Chains that are worth too few independent draws for a verdict."""
+
+
+@dataclass(frozen=True)
+class Chains:
+    """How rows are arranged in chains: all draws of the first chain, then those of the second, and so on.
+
+    Arguments:
+        count: How many chains.
+        length: How many draws each has.
+        time: The autocorrelation time, in draws.
+
+    Example:
+        >>> chains = Chains(4, 1000, time=8.0)
+        >>> chains.batch, round(chains.effective)
+        (40, 500)
+    """
+
+    count: int
+    length: int
+    time: float
+
+    @property
+    def effective(self) -> float:
+        """How many independent draws they are worth."""
+        return self.count * self.length / self.time
+
+    @property
+    def batch(self) -> int:
+        """How many consecutive draws make a batch, whose sums are nearly independent of each other."""
+        return math.ceil(_TIMES_IN_BATCH * self.time)
+
+    @property
+    def slots(self) -> int:
+        """How many batches a chain has."""
+        return self.length // self.batch
+
+    def checked(self) -> Chains:
+        """The same chains, or an error where they are worth too little."""
+        if self.effective < LEAST_EFFECTIVE:
+            found = f"{self.effective:.0f} effective draws, at least {LEAST_EFFECTIVE} are needed"
+            raise TooFewDraws("x", f"cannot tell: {found}")
+        if self.slots == 0:
+            short = f"chains of {self.length} draws are shorter than {_TIMES_IN_BATCH} autocorrelation times"
+            raise TooFewDraws("x", f"cannot tell: {short} ({self.batch} draws)")
+        return self
+
+    @property
+    def batches(self) -> Tensor:
+        """The rows of each batch, of shape (batches, draws of a batch); draws that fill no batch are left out."""
+        return self._in_slots.reshape(-1, self.batch)
+
+    @property
+    def places(self) -> Tensor:
+        """The place of each batch in time. Those that follow each other differ by 1, those of two chains by more."""
+        return (torch.arange(self.count)[:, None] * (self.slots + 1) + torch.arange(self.slots)).flatten()
+
+    @property
+    def _in_slots(self) -> Tensor:
+        rows = torch.arange(self.count * self.length).reshape(self.count, self.length)
+        return rows[:, self.length - self.slots * self.batch :].reshape(self.count, self.slots, self.batch)
+
+    def parts(self, blocks: int, generator: torch.Generator) -> list[Tensor]:
+        """Rows of each block: stretches of time of all chains in random order, each a number of whole batches.
+
+        Where chains have too few batches for so many stretches, chains are divided, too. Draws at the beginning of the
+        chains that fill no batch are in the first block, which is not tested.
+        """
+        stretches = min(blocks, self.slots)
+        groups = min(self.count, math.ceil(blocks / stretches))
+        in_slots = self._in_slots
+        cells = [cell.flatten() for group in in_slots.tensor_split(groups) for cell in group.tensor_split(stretches, 1)]
+        order = torch.randperm(len(cells), generator=generator).tolist()
+        first, *others = (cells[place] for place in order)
+        is_left = torch.ones(self.count * self.length, dtype=torch.bool)
+        is_left[in_slots.flatten()] = False
+        return [torch.cat([is_left.nonzero()[:, 0], first]), *others]
+
+    def __str__(self) -> str:
+        return f"{self.count} chain{'s' if self.count > 1 else ''} × {self.length} draws"
+
+
+def batch_scores(values: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    r"""The sum of each row over its standard error, and that error, from sums of batches of dependent values.
+
+    The variance that sums of batches of length b have falls short by a term of order 1/b; that of b and of b/3 together
+    does not, $2V_b - V_{b/3}$ (the lugsail estimator of Vats and Flegal 2022). It counts where it is the larger one.
+    The ratio is a Student variable with one degree of freedom less than there are batches, and is mapped to the normal
+    one of the same probability.
+
+    Arguments:
+        values: Values of zero mean in the order of time, with a whole number of batches in each row.
+        batch: The length of a batch.
+    """
+    in_batches, third = values.reshape(len(values), -1, batch), batch // 3
+    count = in_batches.shape[1]
+    variance = np.square(in_batches.sum(2)).sum(1)
+    if third > 0:
+        thirds = in_batches[:, :, : 3 * third].reshape(len(values), 3 * count, third).sum(2)
+        variance = np.maximum(variance, 2 * variance - np.square(thirds).sum(1) * (batch / (3 * third)))
+    stderr = np.sqrt(np.maximum(variance, 1e-300))
+    student = values.sum(1) / stderr
+    return np.array([normal_of_student(value, max(1, count - 1)) for value in student]), stderr
+
+
+def in_chains(x: Any, model: Any, chains: bool | None) -> tuple[Any, Any, tuple[int, int] | None]:
+    """Points and scores one row for each draw, and the number and length of the chains where there are any.
+
+    Arguments:
+        x: The points as the user gave them.
+        model: The model, or an array of scores.
+        chains: Whether x has the shape (chains, draws, ...); by default `Draws` do, and nothing else.
+    """
+    if chains is not None and not isinstance(chains, bool | np.bool_):
+        raise InputError("chains", f"expected True or False, got {chains!r}")
+    if isinstance(x, Draws):
+        return x, model, x.x.shape[:2] if chains is not False else None
+    if not chains:
+        _check_no_chains(x, chains)
+        return x, model, None
+    rows = check_rows(x, "x")
+    if rows.ndim < 3:
+        hint = "for one chain pass x[None]" if rows.ndim == 2 else "with one coordinate pass x[..., None]"
+        raise InputError("x", f"expected the shape (chains, draws, ...) with chains=True, got {tuple(rows.shape)}; {hint}")
+    shape = rows.shape[:2]
+    if is_scores(model) and not isinstance(model, Draws):
+        scores = check_rows(model, "model (array of scores)")
+        if scores.shape != rows.shape:
+            expected = f"an array of scores must have the shape of x, {tuple(rows.shape)}"
+            raise InputError("model", f"{expected}, got {tuple(scores.shape)}")
+        model = _flat(scores)
+    return _flat(rows), model, (shape[0], shape[1])
+
+
+def _flat(rows: Any) -> Any:
+    return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
+
+
+def _check_no_chains(x: Any, chains: bool | None) -> None:
+    """A line for arrays that look like chains, unless the user has said that they are none."""
+    shape = tuple(getattr(x, "shape", ()))
+    if chains is None and len(shape) == 3 and shape[0] < 20 < shape[1]:
+        raise InputError(
+            "x",
+            f"the shape {shape} looks like {shape[0]} chains of {shape[1]} draws: pass chains=True, "
+            f"or chains=False if these are {shape[0]} points",
+        )
+
+
+def measure_chains(points: ScoredPoints, shape: tuple[int, int]) -> Chains:
+    """The autocorrelation time of chains: the largest over points, their squares, their norm, and scores.
+
+    Arguments:
+        points: The draws, one chain after the other, with the model's scores.
+        shape: The number and length of the chains.
+    """
+    return Chains(*shape, time=max(1.0, max(map(float, _times(points, shape).values()))))
+
+
+def _times(points: ScoredPoints, shape: tuple[int, int]) -> dict[str, float]:
+    x, score = (rows.reshape(len(rows), -1) for rows in points.take(slice(None)))
+    scale = x.double().std(0)
+    names: dict[str, float] = {"x": 0.0, "x²": 0.0, "scores": 0.0}
+    norm, along = (torch.zeros(len(x), dtype=torch.float64, device=x.device) for _ in range(2))
+    for columns in torch.arange(x.shape[1]).split(_COLUMNS_AT_ONCE):
+        part, slope = x[:, columns].double(), score[:, columns].double()
+        part = (part - part.mean(0)) / scale[columns].clamp_min(1e-300)
+        slope = slope * scale[columns]
+        norm += part.square().sum(1)
+        along += (part * slope).sum(1)
+        for name, values in (("x", part), ("x²", part.square()), ("scores", slope)):
+            names[name] = max(names[name], _longest(values, shape))
+    return {**names, "‖x‖²": _longest(norm[:, None], shape), "x·s": _longest(along[:, None], shape)}
+
+
+def _longest(values: Tensor, shape: tuple[int, int]) -> float:
+    return float(autocorrelation_times(values.reshape(*shape, -1).cpu().numpy()).max())
+
+
+def autocorrelation_times(values: np.ndarray) -> np.ndarray:
+    """The autocorrelation time of each function of the draws, by Geyer's initial monotone sequence.
+
+    Deviations are from the mean of all chains. So chains that disagree have long times.
+
+    Arguments:
+        values: Values of functions of the draws, of shape (chains, draws, functions).
+
+    Example:
+        >>> noise = np.random.default_rng(0).normal(size=(4, 5000, 1))
+        >>> walk = noise.copy()
+        >>> for t in range(1, 5000):
+        ...     walk[:, t] += 0.8 * walk[:, t - 1]
+        >>> autocorrelation_times(np.concatenate([noise, walk], 2)).round()  # 1 and (1 + .8) / (1 - .8)
+        array([1., 9.])
+    """
+    chains, length, _ = values.shape
+    deviations = values - values.mean((0, 1))
+    spectrum = np.fft.rfft(deviations, 2 * length, axis=1)
+    covariances = np.fft.irfft((spectrum * spectrum.conj()).real.mean(0), axis=0)[:length]
+    variance = covariances[0]
+    # What does not vary has no memory.
+    correlations = np.where(variance > 0, covariances / np.where(variance > 0, variance, 1.0), 0.0)
+    count = (length - 1) // 2
+    pairs = correlations[1 : 2 * count : 2] + correlations[2 : 2 * count + 1 : 2]
+    kept = np.minimum.accumulate(np.maximum(pairs, 0.0), axis=0)
+    return 1 + 2 * kept.sum(0)
+
+
+def dependence_note(points: ScoredPoints) -> str | None:
+    """A note where rows depend on the rows before them, as successive draws of a Markov chain do."""
+    x = points.take(slice(_LOOK_ROWS))[0].reshape(min(len(points), _LOOK_ROWS), -1).double()
+    n, lags = len(x), min(_LOOK_LAGS, len(x) // 4)
+    x = (x - x.mean(0)) / x.std(0).clamp_min(1e-300)
+    # Heavy tails would give single products too much weight.
+    x = x.clamp(-4, 4)
+    found = torch.stack([(x[lag:] * x[:-lag]).mean(0) for lag in range(1, lags + 1)])
+    if float(found.max()) * math.sqrt(n) < _LOOK_STDERRS:
+        return None
+    lag = int(found.amax(1).argmax()) + 1
+    return (
+        f"rows are like earlier ones (autocorrelation {float(found.max()):.2f} at lag {lag}), and this p-value is for "
+        "independent points: if these are draws of Markov chains, pass them as (chains, draws, ...) with chains=True"
+    )
+
+
+def thin(draws: Any, *, every: int | None = None) -> Any:
+    """Draws that are nearly independent: one of every so many, for methods that need that.
+
+    `gof_test` and the others take whole chains, and lose less.
+
+    Arguments:
+        draws: `Draws`, or an array of shape (chains, draws, ...).
+        every: One of how many draws is kept. By default as many are kept as the chains are worth, by the longest
+            autocorrelation time of the coordinates, their squares and their squared norm.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(4, 500, 3))
+        >>> thin(x, every=10).shape, len(thin(x)) == 4
+        ((4, 50, 3), True)
+    """
+    x = draws.x if isinstance(draws, Draws) else check_rows(draws, "draws")
+    if x.ndim < 3:
+        raise InputError("draws", f"expected the shape (chains, draws, ...), got {tuple(x.shape)}")
+    if every is None:
+        values = np.asarray(x, dtype=np.float64).reshape(*x.shape[:2], -1)
+        values = (values - values.mean((0, 1))) / np.maximum(values.std((0, 1)), 1e-300)
+        squares = np.square(values)
+        functions = np.concatenate([values, squares, squares.sum(2, keepdims=True)], 2)
+        every = math.ceil(max(1.0, float(autocorrelation_times(functions).max())))
+    every = check_count("every", every, most=x.shape[1])
+    # The last draws are kept: if chains have not converged, they are the best of them.
+    kept = slice((x.shape[1] - 1) % every, None, every)
+    if not isinstance(draws, Draws):
+        return x[:, kept]
+    optional = {name: value[:, kept] for name in ("log_prob", "diverging") if (value := getattr(draws, name)) is not None}
+    return replace(draws, x=draws.x[:, kept], scores=draws.scores[:, kept], **optional)
