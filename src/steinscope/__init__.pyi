@@ -1,3 +1,4 @@
+from .chains import thin as thin
 from .comparison import Ranking as Ranking
 from .comparison import compare as compare
 from .critics.fitting import fit_critic as fit_critic

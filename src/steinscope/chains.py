@@ -27,9 +27,12 @@ __all__ = [
     "TooFewDraws",
     "autocorrelation_times",
     "batch_scores",
+    "batch_stderr",
     "dependence_note",
     "in_chains",
+    "mean_and_stderr",
     "measure_chains",
+    "scores_in_chains",
     "thin",
 ]
 
@@ -106,73 +109,100 @@ class Chains:
     def parts(self, blocks: int, generator: torch.Generator) -> list[Tensor]:
         """Rows of each block: stretches of time of all chains in random order, each a number of whole batches.
 
-        Where chains have too few batches for so many stretches, chains are divided, too. Draws at the beginning of the
-        chains that fill no batch are in the first block, which is not tested.
+        Where chains have too few batches for so many stretches, chains are divided, too.
         """
         stretches = min(blocks, self.slots)
         groups = min(self.count, math.ceil(blocks / stretches))
         in_slots = self._in_slots
         cells = [cell.flatten() for group in in_slots.tensor_split(groups) for cell in group.tensor_split(stretches, 1)]
-        order = torch.randperm(len(cells), generator=generator).tolist()
-        first, *others = (cells[place] for place in order)
+        return [cells[place] for place in torch.randperm(len(cells), generator=generator).tolist()]
+
+    @property
+    def left(self) -> Tensor:
+        """The rows at the beginning of chains that fill no batch. They may be learned from, and are not tested."""
         is_left = torch.ones(self.count * self.length, dtype=torch.bool)
-        is_left[in_slots.flatten()] = False
-        return [torch.cat([is_left.nonzero()[:, 0], first]), *others]
+        is_left[self._in_slots.flatten()] = False
+        return is_left.nonzero()[:, 0]
 
     def __str__(self) -> str:
         return f"{self.count} chain{'s' if self.count > 1 else ''} × {self.length} draws"
 
 
-def batch_scores(values: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    r"""The sum of each row over its standard error, and that error, from sums of batches of dependent values.
+def batch_stderr(values: np.ndarray, batch: int) -> np.ndarray:
+    r"""The standard error of the sum of each row, from sums of batches of dependent values of zero mean.
 
     The variance that sums of batches of length b have falls short by a term of order 1/b; that of b and of b/3 together
     does not, $2V_b - V_{b/3}$ (the lugsail estimator of Vats and Flegal 2022). It counts where it is the larger one.
-    The ratio is a Student variable with one degree of freedom less than there are batches, and is mapped to the normal
+
+    Arguments:
+        values: The values in the order of time, with a whole number of batches in each row.
+        batch: The length of a batch; 1 for independent values.
+    """
+    in_batches, third = values.reshape(len(values), -1, batch), batch // 3
+    variance = np.square(in_batches.sum(2)).sum(1)
+    if third > 0:
+        thirds = in_batches[:, :, : 3 * third].reshape(len(values), -1, third).sum(2)
+        variance = np.maximum(variance, 2 * variance - np.square(thirds).sum(1) * (batch / (3 * third)))
+    return np.sqrt(np.maximum(variance, 1e-300))
+
+
+def mean_and_stderr(values: np.ndarray, batch: int = 1) -> tuple[float, float]:
+    """The mean of values and its standard error; those of chains come in whole batches."""
+    mean, count = float(values.mean()), len(values) // batch
+    if batch == 1:
+        return mean, float(values.std(ddof=1)) / math.sqrt(count)
+    error = float(batch_stderr(values[None] - mean, batch)[0]) / len(values)
+    return mean, error * math.sqrt(count / (count - 1))
+
+
+def batch_scores(values: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of each row over its standard error, as a normal variable where the mean is zero, and that error.
+
+    The ratio is a Student variable with one degree of freedom less than there are batches. It is mapped to the normal
     one of the same probability.
 
     Arguments:
-        values: Values of zero mean in the order of time, with a whole number of batches in each row.
+        values: As in `batch_stderr`.
         batch: The length of a batch.
     """
-    in_batches, third = values.reshape(len(values), -1, batch), batch // 3
-    count = in_batches.shape[1]
-    variance = np.square(in_batches.sum(2)).sum(1)
-    if third > 0:
-        thirds = in_batches[:, :, : 3 * third].reshape(len(values), 3 * count, third).sum(2)
-        variance = np.maximum(variance, 2 * variance - np.square(thirds).sum(1) * (batch / (3 * third)))
-    stderr = np.sqrt(np.maximum(variance, 1e-300))
-    student = values.sum(1) / stderr
-    return np.array([normal_of_student(value, max(1, count - 1)) for value in student]), stderr
+    stderr, degrees = batch_stderr(values, batch), max(1, values.shape[1] // batch - 1)
+    return np.array([normal_of_student(value, degrees) for value in values.sum(1) / stderr]), stderr
 
 
-def in_chains(x: Any, model: Any, chains: bool | None) -> tuple[Any, Any, tuple[int, int] | None]:
-    """Points and scores one row for each draw, and the number and length of the chains where there are any.
+def in_chains(x: Any, chains: bool | None) -> tuple[Any, tuple[int, int] | None]:
+    """Points one row for each draw, and the number and length of the chains where there are any.
 
     Arguments:
         x: The points as the user gave them.
-        model: The model, or an array of scores.
         chains: Whether x has the shape (chains, draws, ...); by default `Draws` do, and nothing else.
     """
     if chains is not None and not isinstance(chains, bool | np.bool_):
         raise InputError("chains", f"expected True or False, got {chains!r}")
     if isinstance(x, Draws):
-        return x, model, x.x.shape[:2] if chains is not False else None
+        return x, None if chains is False else (x.chains, x.length)
     if not chains:
         _check_no_chains(x, chains)
-        return x, model, None
+        return x, None
     rows = check_rows(x, "x")
     if rows.ndim < 3:
         hint = "for one chain pass x[None]" if rows.ndim == 2 else "with one coordinate pass x[..., None]"
-        raise InputError("x", f"expected the shape (chains, draws, ...) with chains=True, got {tuple(rows.shape)}; {hint}")
-    shape = rows.shape[:2]
-    if is_scores(model) and not isinstance(model, Draws):
-        scores = check_rows(model, "model (array of scores)")
-        if scores.shape != rows.shape:
-            expected = f"an array of scores must have the shape of x, {tuple(rows.shape)}"
-            raise InputError("model", f"{expected}, got {tuple(scores.shape)}")
-        model = _flat(scores)
-    return _flat(rows), model, (shape[0], shape[1])
+        expected = "expected the shape (chains, draws, ...) with chains=True"
+        raise InputError("x", f"{expected}, got {tuple(rows.shape)}; {hint}")
+    return _flat(rows), (rows.shape[0], rows.shape[1])
+
+
+def scores_in_chains(model: Any, shape: tuple[int, int] | None, name: str = "model") -> Any:
+    """Scores one row for each draw, where a model was given by an array of them; otherwise the model as it is.
+
+    Arguments:
+        model: A model, or scores.
+        shape: The number and length of the chains, if there are any.
+        name: What the user calls it.
+    """
+    if shape is None or isinstance(model, Draws) or not is_scores(model):
+        return model
+    scores = check_rows(model, f"{name} (array of scores)")
+    return _flat(scores) if scores.ndim > 2 and tuple(scores.shape[:2]) == tuple(shape) else scores
 
 
 def _flat(rows: Any) -> Any:
@@ -294,6 +324,8 @@ def thin(draws: Any, *, every: int | None = None) -> Any:
     # The last draws are kept: if chains have not converged, they are the best of them.
     kept = slice((x.shape[1] - 1) % every, None, every)
     if not isinstance(draws, Draws):
-        return x[:, kept]
-    optional = {name: value[:, kept] for name in ("log_prob", "diverging") if (value := getattr(draws, name)) is not None}
+        return (draws if hasattr(draws, "shape") else x)[:, kept]
+    optional = {
+        name: value[:, kept] for name in ("log_prob", "diverging") if (value := getattr(draws, name)) is not None
+    }
     return replace(draws, x=draws.x[:, kept], scores=draws.scores[:, kept], **optional)

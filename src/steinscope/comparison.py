@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from steinscope.chains import Chains, in_chains, mean_and_stderr, measure_chains, scores_in_chains
 from steinscope.critics.fitting import DEFAULT_FIT
 from steinscope.densities import as_density, model_of
 from steinscope.draws import Draws
@@ -17,7 +17,7 @@ from steinscope.errors import InputError, NonFiniteError
 from steinscope.estimation import Estimate, EstimatePlan, EstimateSettings, plan_estimate
 from steinscope.frames import coordinate_names
 from steinscope.metric import Metric, MetricName
-from steinscope.points import check_rows, rows_device, rows_dtype
+from steinscope.points import ScoredPoints, check_rows, rows_device, rows_dtype
 from steinscope.portfolio.choice import Critics
 from steinscope.scoring import is_scores, score_points
 from steinscope.settings import FitSettings
@@ -91,7 +91,7 @@ class Ranking:
                 reason = f", which failed: {self.failures[name]}" if name in self.failures else ""
                 raise InputError(argument, f"expected one of {', '.join(self.names)}, got {name!r}{reason}")
         pointwise = self.estimates[a].values.astype(np.float64) - self.estimates[b].values.astype(np.float64)
-        value, stderr = float(pointwise.mean()), float(pointwise.std(ddof=1) / math.sqrt(len(pointwise)))
+        value, stderr = mean_and_stderr(pointwise, self.estimates[a].batch)
         if stderr == 0.0:
             return Difference(value, stderr, 0.5 if value == 0.0 else float(value > 0.0))
         return Difference(value, stderr, upper_tail(-value / stderr))
@@ -100,12 +100,17 @@ class Ranking:
         """How sure it is that the best model is better than each of the others, from the second to the last.
 
         The best is chosen on the same points. So the difference to it is compared with what the largest difference to
-        the best would be if all models were equally good: 0.95 is exceeded anywhere in one ranking of twenty then.
+        the best would be if all models were equally good: 0.95 is exceeded anywhere in one ranking of twenty then. The
+        critics were learned from points that other folds hold out, which standard errors do not know; the variance is
+        larger by the share of points held out to points learned from (Nadeau and Bengio 2003).
         """
-        values = np.stack([estimate.values for estimate in self.estimates.values()])
+        # Means of batches where points are draws of chains.
+        values = np.stack([one.values.reshape(-1, one.batch).mean(1) for one in self.estimates.values()])
         if len(values) < 2:
             return np.empty(0)
-        covariance = np.atleast_2d(np.cov(values)) / values.shape[1]
+        one = next(iter(self.estimates.values()))
+        shared = 1 + one.n_test / (self.folds or 1) / (one.n_train + one.n_validation)
+        covariance = np.atleast_2d(np.cov(values)) / values.shape[1] * shared
         stderr = np.sqrt(np.maximum(_variances_of_differences(covariance), 0.0))
         observed = (values.mean(1) - values[0].mean())[1:]
         draws = _normal_draws(covariance)
@@ -182,6 +187,7 @@ def compare(
     x: Any,
     *,
     support: Any = None,
+    chains: bool | None = None,
     critics: Critics = "auto",
     l2: float = 0.5,
     metric: MetricName = "scaled",
@@ -206,6 +212,7 @@ def compare(
         x: The points, an array (n, ...), a data frame or a memmap.
         support: Where the models' densities are positive, as in `gof_test`, the same for all of them. By default what
             the models say; those that say nothing are then looked at where the others live.
+        chains: As in `discrepancy`; arrays of scores then have the shape (chains, draws, ...) of x, too.
         critics: As in `discrepancy`. `"model"`, a model's own features, is not part of `"auto"` here: it would look
             more closely at models that have features.
         l2: The penalty λ. Discrepancies with different λ are not comparable.
@@ -234,23 +241,39 @@ def compare(
     """
     seed = check_seed("seed", seed)
     how = EstimateSettings(critics, l2, metric, folds, split, settings)
+    x, shape = in_chains(x, chains)
     rows = check_rows(x, "x", dtype=dtype, device=device)
     dtype, place = dtype or rows_dtype(rows), rows_device(rows, device)
+    if isinstance(models, Mapping):
+        models = {name: scores_in_chains(model, shape, f"models[{name!r}]") for name, model in models.items()}
     _check_models(models, rows.shape)
     models = {name: model_of(x, model) for name, model in models.items()}
     labels = coordinate_names(x, names, int(np.prod(rows.shape[1:], dtype=np.int64)))
     region = common_region(support, models, rows.shape[1:])
     coordinates = None if region is None else Unconstrained(region)
     failures: dict[str, str] = {}
-    plans: dict[str, EstimatePlan] = {}
-    shared: Metric | None = None
-    for number, (name, model) in enumerate(models.items(), start=1):
+    scored: dict[str, ScoredPoints] = {}
+    for name, model in models.items():
         try:
             find_region(support, model, rows.shape[1:])  # a model that has none, such as a discrete one, fails here
-            points = score_points(model, rows, coordinates, dtype=dtype, device=place, name=name, labels=labels)
-            title = f"{name} ({number}/{len(models)})"
+            scored[name] = score_points(model, rows, coordinates, dtype=dtype, device=place, name=name, labels=labels)
+        except InputError as error:
+            failures[name] = error.problem
+    known = _measured(scored, shape)
+    plans: dict[str, EstimatePlan] = {}
+    shared: Metric | None = None
+    for number, (name, points) in enumerate(scored.items(), start=1):
+        try:
             plans[name] = plan_estimate(
-                points, model, how, seed=seed, purpose="ranking", metric=shared, progress=progress, title=title
+                points,
+                models[name],
+                how,
+                seed=seed,
+                purpose="ranking",
+                metric=shared,
+                progress=progress,
+                title=f"{name} ({number}/{len(scored)})",
+                chains=known,
             )
             shared = plans[name].metric
         except InputError as error:
@@ -269,6 +292,13 @@ def compare(
         raise InputError("models", f"none of the {len(models)} could be ranked; {name}: {reason}")
     ranked = sorted(estimates.items(), key=lambda item: item[1].value)
     return Ranking(dict(ranked), failures, how.l2, how.folds)
+
+
+def _measured(scored: Mapping[str, ScoredPoints], shape: tuple[int, int] | None) -> Chains | None:
+    """The chains, if there are any, by the longest autocorrelation time that they have beside any of the models."""
+    if shape is None or not scored:
+        return None
+    return max((measure_chains(points, shape) for points in scored.values()), key=lambda one: one.time).checked()
 
 
 @dataclass(frozen=True)

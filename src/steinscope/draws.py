@@ -77,6 +77,11 @@ class Draws:
         return self.x.shape[0]
 
     @property
+    def length(self) -> int:
+        """How many draws a chain has."""
+        return self.x.shape[1]
+
+    @property
     def dim(self) -> int:
         """How many coordinates a draw has."""
         return self.x.shape[2]
@@ -101,12 +106,12 @@ class Draws:
         return self.scores.reshape(-1, self.dim)
 
     def __len__(self) -> int:
-        return self.chains * self.x.shape[1]
+        return self.chains * self.length
 
     def __repr__(self) -> str:
         shown = ", ".join(self.names[:4]) + (", …" if self.dim > 4 else "")
         chains = f"{self.chains} chain{'s' if self.chains > 1 else ''}"
-        return f"Draws({chains} of {self.x.shape[1]} draws, {self.dim} coordinates: {shown})"
+        return f"Draws({chains} of {self.length} draws, {self.dim} coordinates: {shown})"
 
 
 def _numbers(value: Any, name: str) -> np.ndarray:

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steinscope.chains import Chains, in_chains, mean_and_stderr, measure_chains, scores_in_chains
 from steinscope.critics.base import Critic
 from steinscope.critics.fitting import DEFAULT_FIT, History
 from steinscope.critics.mean import Mean
 from steinscope.densities import model_of
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, explain_held_out
+from steinscope.folds import chain_parts, fold_parts, split_parts
 from steinscope.metric import Metric, MetricName
 from steinscope.points import ScoredPoints
 from steinscope.portfolio.choice import CriticChoice, Critics, Purpose, choose_critics
@@ -36,7 +38,6 @@ from steinscope.unconstrained import unconstrained_model
 __all__ = ["CriticShare", "Estimate", "EstimatePlan", "EstimateSettings", "discrepancy", "plan_estimate"]
 
 _METRIC_ROWS = 100_000
-_MOST_VALIDATION = 10_000
 _ATOM_ROWS = 1000
 MOST_FOLDS = 1000
 
@@ -82,6 +83,7 @@ class Estimate:
         n_validation: How many points chose among the critics and weighed them.
         n_test: How many points were held out for `value`.
         notes: What a reader should know about this estimate.
+        batch: How many of `values` in a row are a batch of dependent draws; 1 for independent points.
         recipe: How `explain` works; see `steinscope.explanation.Recipe`.
     """
 
@@ -99,6 +101,7 @@ class Estimate:
     n_validation: int
     n_test: int
     notes: tuple[str, ...] = ()
+    batch: int = 1
     recipe: Recipe = field(default_factory=Recipe, repr=False, compare=False)
 
     @property
@@ -155,6 +158,7 @@ def discrepancy(
     model: Any = None,
     *,
     support: Any = None,
+    chains: bool | None = None,
     critics: Critics = "auto",
     l2: float = 0.5,
     metric: MetricName = "scaled",
@@ -177,6 +181,7 @@ def discrepancy(
         x: The points, an array (n, ...), a data frame or a memmap; or `Draws` of a posterior.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: As in `gof_test`.
+        chains: As in `gof_test`. Stretches of time are then held out, and standard errors come from batches of draws.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
             names in `steinscope.registries.CRITICS` (`"linear"`, `"additive"`, `"kernel"`, `"mlp"`, and `"model"` where
             the model has features) and critics or networks of your own.
@@ -205,9 +210,11 @@ def discrepancy(
         True
     """
     how = EstimateSettings(critics, l2, metric, folds, split, settings)
-    model = model_of(x, model)
+    x, shape = in_chains(x, chains)
+    model = scores_in_chains(model_of(x, model), shape)
     points = make_points(x, model, support=support, names=names, dtype=dtype, device=device)
-    plan = plan_estimate(points, model, how, seed=seed, progress=progress)
+    known = None if shape is None else measure_chains(points, shape).checked()
+    plan = plan_estimate(points, model, how, seed=seed, progress=progress, chains=known)
     return plan.finish(run_jobs(plan.tasks, jobs))
 
 
@@ -231,11 +238,15 @@ class EstimateSettings:
         if not isinstance(self.fit, FitSettings):
             raise InputError("settings", f"expected FitSettings(...), got {type(self.fit).__name__}")
 
-    def parts(self, n: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def parts(
+        self, n: int, generator: torch.Generator, chains: Chains | None = None
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows for training, validation and estimation, once or for each fold."""
+        if chains is not None:
+            return chain_parts(chains, self.folds, self.split, generator)
         if self.folds is not None:
-            return _fold_parts(n, self.folds, self.split, generator)
-        return _split_parts(n, self.split, generator)
+            return fold_parts(n, self.folds, self.split, generator)
+        return split_parts(n, self.split, generator)
 
 
 def make_metric(points: ScoredPoints, name: MetricName, generator: torch.Generator) -> Metric:
@@ -270,6 +281,7 @@ class EstimatePlan:
         how: The settings.
         parts: Rows for training, validation and estimation, for each fold.
         tasks: The work on each fold.
+        chains: How the points are arranged in chains, where they are draws of them.
     """
 
     points: ScoredPoints
@@ -277,10 +289,11 @@ class EstimatePlan:
     how: EstimateSettings
     parts: list[tuple[Tensor, Tensor, Tensor]]
     tasks: list[Callable[[], FoldFit]]
+    chains: Chains | None = None
 
     def finish(self, fits: Sequence[FoldFit]) -> Estimate:
         """The estimate, from what the folds found."""
-        return _summary(self.points, self.metric, self.how, self.parts, fits)
+        return _summary(self.points, self.metric, self.how, self.parts, fits, self.chains)
 
 
 def plan_estimate(
@@ -293,6 +306,7 @@ def plan_estimate(
     metric: Metric | None = None,
     progress: bool | None = None,
     title: str = "critics",
+    chains: Chains | None = None,
 ) -> EstimatePlan:
     """`discrepancy` for points that have been checked and scored already, up to the work on the folds.
 
@@ -305,11 +319,12 @@ def plan_estimate(
         metric: The coordinates; by default those that the settings name.
         progress: As in `discrepancy`.
         title: What the progress bar says.
+        chains: How the points are arranged in chains, where they are draws of them.
     """
     model = unconstrained_model(model, points.coordinates)
     chosen = choose_critics(how.critics, model, len(points), purpose)
     generator = make_generator(seed)
-    parts = how.parts(len(points), generator)
+    parts = how.parts(len(points), generator, chains)
     own = make_metric(points, how.metric, generator)
     metric = own if metric is None else metric
     # One seed for each part, drawn beforehand: however long a critic trains, the next one starts from the same numbers.
@@ -319,7 +334,7 @@ def plan_estimate(
         _Fold(moved, part, chosen, Context(model, metric, shape, points.dtype, part_seed), how, progress, title, number)
         for number, (part, part_seed) in enumerate(zip(parts, seeds, strict=True), start=1)
     ]
-    return EstimatePlan(points, metric, how, parts, tasks)
+    return EstimatePlan(points, metric, how, parts, tasks, chains)
 
 
 @dataclass(frozen=True)
@@ -350,15 +365,19 @@ def _summary(
     how: EstimateSettings,
     parts: list[tuple[Tensor, Tensor, Tensor]],
     fits: Sequence[FoldFit],
+    chains: Chains | None,
 ) -> Estimate:
     values, steins = (np.concatenate([getattr(fit, name) for fit in fits]) for name in ("values", "steins"))
     n, critics = len(values), [fit.critic(metric) for fit in fits]
     if not np.isfinite(values).all():
         raise InputError("x", "the values of some points are not finite; their scores or coordinates are too large")
     held_out = [test for _, _, test in parts]
-    value, stderr = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(n)
-    shares = _shares(fits, float(steins.sum()) if value > 2 * stderr else None)
+    batch = 1 if chains is None else chains.batch
+    value, stderr = mean_and_stderr(values, batch)
+    shares = _shares(fits, float(steins.sum()) if value > 2 * stderr else None, batch)
     notes = list(support_notes(points))
+    if chains is not None:
+        notes.insert(0, f"{chains}, effective {chains.effective:.0f}; batches of {batch} draws")
     if value <= 2 * stderr:
         looked = "; ".join(f"{_text(critic.name)} ({critic.name})" for critic in shares)
         notes.append(f"little or nothing was found; looked for {looked}")
@@ -377,6 +396,7 @@ def _summary(
         n_validation=len(parts[0][1]),
         n_test=n,
         notes=tuple(notes),
+        batch=batch,
         recipe=Recipe(
             lambda worst, position: explain_held_out(
                 points, list(zip(held_out, critics, strict=True)), "stack", worst, "discrepancy", (how.l2, metric)
@@ -389,46 +409,14 @@ def _text(name: str) -> str:
     return CRITICS[name].text if name in CRITICS else "a critic of your own"
 
 
-def _shares(fits: Sequence[FoldFit], total: float | None) -> tuple[CriticShare, ...]:
+def _shares(fits: Sequence[FoldFit], total: float | None, batch: int) -> tuple[CriticShare, ...]:
     """Critic by critic over all folds."""
     shares = []
     for name in dict.fromkeys(name for fit in fits for name in fit.alone):
         alone = np.concatenate([fit.alone[name] for fit in fits])
         part = sum(fit.parts.get(name, 0.0) for fit in fits)
-        stderr = float(alone.std(ddof=1)) / math.sqrt(len(alone))
-        shares.append(CriticShare(name, float(alone.mean()), stderr, None if total is None else part / total))
+        shares.append(CriticShare(name, *mean_and_stderr(alone, batch), None if total is None else part / total))
     return tuple(shares)
-
-
-def _split_parts(n: int, split: Sequence[float], generator: torch.Generator) -> list[tuple[Tensor, Tensor, Tensor]]:
-    n_validation, n_test = (max(2, round(n * part)) for part in split[1:])
-    n_validation = min(n_validation, _MOST_VALIDATION)
-    n_train = n - n_validation - n_test
-    if n_train < 2:
-        raise InputError("x", f"{n} rows are too few for the split {tuple(split)}; each part needs at least 2 points")
-    order = torch.randperm(n, generator=generator)
-    return [(order[:n_train], order[n_train : n_train + n_validation], order[n_train + n_validation :])]
-
-
-def _fold_parts(
-    n: int, folds: int, split: Sequence[float], generator: torch.Generator
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    share = split[1] / (split[0] + split[1])
-    order = torch.randperm(n, generator=generator)
-    parts = []
-    for start, stop in _bounds(n, folds):
-        rest = torch.cat([order[stop:], order[:start]])
-        n_validation = min(max(2, round(share * len(rest))), _MOST_VALIDATION)
-        parts.append((rest[n_validation:], rest[:n_validation], order[start:stop]))
-    if min(len(part) for train, _, test in parts for part in (train, test)) < 2:
-        raise InputError("x", f"{n} rows are too few for {folds} folds; each part needs at least 2 points")
-    return parts
-
-
-def _bounds(n: int, folds: int) -> list[tuple[int, int]]:
-    sizes = [len(part) for part in torch.arange(n).tensor_split(folds)]
-    stops = np.cumsum(sizes).tolist()
-    return [(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]
 
 
 def _check_split(split: Any) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from steinscope.chains import dependence_note, in_chains, measure_chains
+from steinscope.chains import dependence_note, in_chains, measure_chains, scores_in_chains
 from steinscope.densities import model_of
 from steinscope.errors import InputError
 from steinscope.gof.pairs import few_points_test
@@ -87,7 +87,8 @@ def gof_test(
     if repeats is not None:
         repeats = check_count("repeats", repeats, most=MOST_REPEATS)
     check_choice("scheme", scheme, ("prequential", "split"))
-    x, model, shape = in_chains(x, model_of(x, model), chains)
+    x, shape = in_chains(x, chains)
+    model = scores_in_chains(model_of(x, model), shape)
     points = make_points(x, model, support=support, names=names, dtype=dtype, device=device).with_room()
     dependence = None if shape is None else measure_chains(points, shape).checked()
     if scheme == "split":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,8 @@ class Order:
         if chains is None:
             parts: Sequence[Tensor] = torch.randperm(len(points), generator=generator).tensor_split(blocks)
         else:
-            parts = chains.parts(blocks, generator)
+            first, *others = chains.parts(blocks, generator)
+            parts = [torch.cat([chains.left, first]), *others]
         # Units of single coordinates must not matter. They are taken from the first block, which is not tested.
         metric = Metric.by_scores(*points.take(parts[0][:_SCALE_POINTS]))
         time = 1.0 if chains is None else chains.time
@@ -193,4 +194,6 @@ def explain_orders(
         f, slopes = learner.field(metric.points(x))
         return metric.field_in_x(f), slopes
 
-    return tally.finish(learner.name, "z-score", lambda values: 1.0, final)
+    found = tally.finish(learner.name, "z-score", lambda values: 1.0, final)
+    # Draws of chains are worth fewer independent ones.
+    return replace(found, stderr=found.stderr * math.sqrt(order.context.time))

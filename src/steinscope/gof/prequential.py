@@ -160,7 +160,9 @@ def prequential_test(
             members += [(p, _TRAINED_WEIGHT * len(runs[1].critics)) for p in runs[1].pvalues]
     if chains is not None:
         effective = float(np.median([one.effective for run in runs for one in run.found]))
-        notes.insert(0, f"{chains}, effective {_rounded(effective)} for the Stein values; batches of {chains.batch} draws")
+        notes.insert(
+            0, f"{chains}, effective {_rounded(effective)} for the Stein values; batches of {chains.batch} draws"
+        )
     if not callable(getattr(model, "log_prob", None)):
         notes.append(MODES_NOTE)
     learners = [learner for run in runs for learner in run.learners]

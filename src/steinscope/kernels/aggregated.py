@@ -26,6 +26,7 @@ def ksdagg_test(
     model: Any,
     *,
     support: Any = None,
+    chains: bool | None = None,
     kernel: KernelName = "imq",
     factors: Sequence[float] = FACTORS,
     metric: Coordinates = "scaled",
@@ -43,6 +44,7 @@ def ksdagg_test(
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         support: As in `gof_test`.
+        chains: As in `ksd_test`.
         kernel: `"imq"` or `"gaussian"`.
         factors: The bandwidths, as multiples of the median distance.
         metric: The coordinates in which distances are measured, as in `ksd_test`.
@@ -56,8 +58,8 @@ def ksdagg_test(
     for factor in factors:
         check_number("factors", factor, over=0)
     check_count("draws", draws, most=MOST_DRAWS)
-    sample = make_sample(x, model, metric, support)
-    signs = random_signs(len(sample), draws, make_generator(seed, sample.x.device), sample.x.dtype)
+    sample = make_sample(x, model, metric, support, chains=chains)
+    signs = random_signs(len(sample), draws, make_generator(seed, sample.x.device), sample.x.dtype, sample.batch)
     base = median_distance(sample.x)
     statistics = torch.stack(
         [u_statistics(stein_tiles(radial(kernel, base * factor), sample), signs) for factor in factors]

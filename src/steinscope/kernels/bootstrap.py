@@ -16,13 +16,15 @@ __all__ = ["MOST_DRAWS", "bootstrap_pvalue", "random_signs", "u_statistics"]
 MOST_DRAWS = 100_000
 
 
-def random_signs(n: int, draws: int, generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "n b"]:
-    """A first column of ones, for the statistic itself, and columns of independent signs."""
+def random_signs(
+    n: int, draws: int, generator: torch.Generator, dtype: torch.dtype, batch: int = 1
+) -> Float[Tensor, "n b"]:
+    """A first column of ones, for the statistic itself, and columns of independent signs, one for each batch."""
     check_count("draws", draws, most=MOST_DRAWS)
     options = {"generator": generator, "dtype": torch.int8, "device": generator.device}
-    signs = torch.randint(2, (n, draws + 1), **options).mul_(2).sub_(1).to(dtype)
+    signs = torch.randint(2, (n // batch, draws + 1), **options).mul_(2).sub_(1).to(dtype)
     signs[:, 0] = 1.0
-    return signs
+    return signs if batch == 1 else signs.repeat_interleave(batch, 0)
 
 
 def u_statistics(tiles: Iterable[tuple[slice, slice, Tensor]], signs: Float[Tensor, "n b"]) -> Float[Tensor, " b"]:

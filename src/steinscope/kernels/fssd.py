@@ -26,6 +26,7 @@ def fssd_test(
     model: Any,
     *,
     support: Any = None,
+    chains: bool | None = None,
     locations: int = 5,
     train_share: float = 0.2,
     steps: int = 100,
@@ -44,6 +45,7 @@ def fssd_test(
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         support: As in `gof_test`.
+        chains: As in `gof_test`. Means of batches then take the place of single points.
         locations: How many locations.
         train_share: The share of the points that locations and width are optimised on.
         steps: How many steps of Adam.
@@ -58,14 +60,13 @@ def fssd_test(
     check_steps("steps", steps)
     check_count("draws", draws, most=MOST_DRAWS)
     check_number("lr", lr, over=0)
-    sample = make_sample(x, model, metric, support, least=10)
+    sample = make_sample(x, model, metric, support, least=10, chains=chains)
     generator = make_generator(seed, sample.x.device)
-    order = torch.randperm(len(sample), generator=generator, device=generator.device)
-    n_train = max(5, round(train_share * len(sample)))
-    train, test = sample.rows(order[:n_train]), sample.rows(order[n_train:])
+    train, test = sample.split(train_share, 5, generator)
     width, sites = _optimise(train, locations, steps, lr, generator)
     with torch.no_grad():
         features = _features(test, sites, width).double()
+    features = features.reshape(-1, test.batch, features.shape[1]).mean(1)
     n, count = features.shape
     mean = features.mean(0)
     # The U-statistic: all pairs of different points.
@@ -78,7 +79,7 @@ def fssd_test(
         statistic,
         float((1 + int((null >= statistic).sum())) / (1 + draws)),
         alpha,
-        f"FSSD test, {locations} locations, {n} of the points tested",
+        f"FSSD test, {locations} locations, {len(test)} of the points tested",
         len(sample),
         sample.dim,
         notes=sample.notes,

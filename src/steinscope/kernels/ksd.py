@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from steinscope.chains import batch_scores
 from steinscope.errors import InputError
 from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs, u_statistics
 from steinscope.kernels.stein_kernel import Sample, make_sample, stein_kernel, stein_tiles
@@ -31,6 +32,7 @@ def ksd_test(
     model: Any,
     *,
     support: Any = None,
+    chains: bool | None = None,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
     metric: Coordinates = "scaled",
@@ -44,6 +46,8 @@ def ksd_test(
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         support: As in `gof_test`.
+        chains: As in `gof_test`. One sign of the bootstrap then stands for a batch of draws, and pairs of draws from
+            the same batch, or from two that follow each other, are left out.
         kernel: `"gaussian"` or `"imq"`, the inverse multiquadric of exponent one half.
         bandwidth: A number in the units of the metric, `"median"` for the median distance, or `"learned"`: the multiple
             of it with the most power on a fifth of the points, which are then left out of the test.
@@ -56,10 +60,10 @@ def ksd_test(
         seed: The source of signs and of the split.
     """
     alpha = check_level("alpha", alpha)
-    sample = make_sample(x, model, metric, support)
+    sample = make_sample(x, model, metric, support, chains=chains)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
-    signs = random_signs(len(used), draws, generator, used.x.dtype)
+    signs = random_signs(len(used), draws, generator, used.x.dtype, used.batch)
     statistics = u_statistics(stein_tiles(radial(kernel, width), used), signs)
     return TestResult(
         float(statistics[0]),
@@ -77,6 +81,7 @@ def linear_ksd_test(
     model: Any,
     *,
     support: Any = None,
+    chains: bool | None = None,
     kernel: KernelName = "gaussian",
     bandwidth: Bandwidth = "median",
     metric: Coordinates = "scaled",
@@ -89,6 +94,8 @@ def linear_ksd_test(
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         support: As in `gof_test`.
+        chains: As in `gof_test`. Pairs are then half of all draws apart, and sums of batches take the place of single
+            values.
         kernel: `"gaussian"` or `"imq"`.
         bandwidth: As in `ksd_test`.
         metric: As in `ksd_test`.
@@ -96,15 +103,19 @@ def linear_ksd_test(
         seed: The source of the pairs and of the split.
     """
     alpha = check_level("alpha", alpha)
-    sample = make_sample(x, model, metric, support)
+    sample = make_sample(x, model, metric, support, chains=chains)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
-    used = used.rows(torch.randperm(len(used), generator=generator, device=generator.device))
-    half = len(used) // 2
+    if used.places is None:
+        used = used.rows(torch.randperm(len(used), generator=generator, device=generator.device))
+    half = len(used) // (2 * used.batch) * used.batch
     pairs = pair_values(radial(kernel, width), used.rows(slice(half)), used.rows(slice(half, 2 * half))).double()
     if float(pairs.std()) == 0.0:
         raise InputError("x", f"the Stein kernel is the same for all {half} pairs of points, so that it has no error")
-    statistic = float(math.sqrt(half) * pairs.mean() / pairs.std())
+    if used.places is None:
+        statistic = float(math.sqrt(half) * pairs.mean() / pairs.std())
+    else:
+        statistic = float(batch_scores(pairs[None].cpu().numpy(), used.batch)[0][0])
     return TestResult(
         statistic,
         upper_tail(statistic),
@@ -195,9 +206,7 @@ def choose_bandwidth(
         return sample, median_distance(sample.x)
     if bandwidth not in ("learned", "largest"):
         raise InputError("bandwidth", f'expected a number, "median", "learned" or "largest", got {bandwidth!r}')
-    order = torch.randperm(len(sample), generator=generator, device=generator.device)
-    n_learning = max(2, round(_LEARNING_SHARE * len(sample)))
-    learning, testing = sample.rows(order[:n_learning]), sample.rows(order[n_learning:])
+    learning, testing = sample.split(_LEARNING_SHARE, 2, generator)
     base = median_distance(sample.x)
     widths = [base * factor for factor in _FACTORS]
     return testing, max(widths, key=lambda width: _quality(learning, kernel, width, bandwidth == "learned"))
