@@ -56,8 +56,8 @@ def test_batches_give_the_standard_error_of_a_mean():
     x = autoregression(1, rho, (300, n, 1))[:, :, 0].astype(float)
     truth = math.sqrt(n * (1 + rho) / (1 - rho))
     errors = batch_stderr(x, 40)
-    # Each of 300 errors comes from 100 batches, and is right within 1/√200 and a little more for the correction. That the
-    # larger of two estimates counts makes them too large by some part of that.
+    # Each of 300 errors comes from 100 batches, and is right within 1/√200 and a little more for the correction. The
+    # larger of two estimates counts, which makes them too large by some part of that.
     assert 0.98 < np.sqrt(np.square(errors).mean()) / truth < 1.1
     assert np.square(x.reshape(300, -1, 40).sum(2)).sum(1).mean() < np.square(errors).mean()
     z, _ = batch_scores(x, 40)

@@ -49,6 +49,7 @@ def compare(
     model: list[str] | None = None,
     header: HeaderOption = None,
     support: str | None = None,
+    chains: Flag = False,
     critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
     metric: Literal["scaled", "whitened", "identity"] = "scaled",
     folds: Count = 5,
@@ -82,6 +83,8 @@ def compare(
     support
         Where the densities are positive, if not everywhere: positive, unit, simplex, LOW,HIGH, or one of them for each
         coordinate, separated by spaces. By default what the models say.
+    chains
+        The points are draws of Markov chains, which depend on each other: an array of shape (chains, draws, ...).
     metric
         The coordinates in which critics are measured: each in units of its standard deviation, all uncorrelated, or as
         they come.
@@ -128,6 +131,7 @@ def compare(
             candidates,
             points,
             support=None if support is None else read_support(support),
+            chains=True if chains else None,
             critics=critics or "auto",
             metric=metric,
             folds=folds or None,

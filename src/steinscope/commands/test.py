@@ -42,6 +42,7 @@ def test(
     samples: str | None = None,
     header: HeaderOption = None,
     support: str | None = None,
+    chains: Flag = False,
     method: Annotated[str, Parameter(help=_METHODS)] = LEARNED,
     scheme: Literal["prequential", "split"] | None = None,
     critics: Annotated[list[str] | None, Parameter(help=_CRITICS)] = None,
@@ -86,6 +87,9 @@ def test(
     support
         Where the model's density is positive, if not everywhere: positive, unit, simplex, LOW,HIGH, or one of them
         for each coordinate, separated by spaces. By default what the model says.
+    chains
+        The points are draws of Markov chains, which depend on each other: an array of shape (chains, draws, ...). A .nc
+        file needs no such flag.
     scheme
         Learned test only: prequential blocks (the default), or the paper's split.
     blocks
@@ -112,12 +116,13 @@ def test(
     if method not in (LEARNED, *KERNEL_TESTS):
         raise InputError("method", f"expected one of {', '.join((LEARNED, *KERNEL_TESTS))}, got {method!r}")
     _check_method(method, scheme=scheme, critics=critics, blocks=blocks, repeats=repeats)
-    _check_sources(method, score, model, samples, support)
+    _check_sources(method, score, model, samples, support, chains)
     if explain and method != LEARNED:
         raise InputError("explain", f"only a learned test has a critic to explain, got --method {method}")
     points, target, columns = _load(x, score, model, samples, header)
     options = {
         "support": None if support is None else read_support(support),
+        "chains": True if chains else None,
         "scheme": scheme,
         "critics": critics,
         "blocks": blocks,
@@ -168,10 +173,14 @@ def _check_method(method: str, **options: Any) -> None:
             raise InputError(name, f"this is an option of --method learned, got --method {method}")
 
 
-def _check_sources(method: str, score: str | None, model: str | None, samples: str | None, support: str | None) -> None:
+def _check_sources(
+    method: str, score: str | None, model: str | None, samples: str | None, support: str | None, chains: bool
+) -> None:
     if method in KERNEL_TESTS and KERNEL_TESTS[method].against == "samples":
         if support is not None:
             raise InputError("support", f"--method {method} looks at samples, which need none")
+        if chains:
+            raise InputError("chains", f"--method {method} is for independent points; other methods take chains")
         if samples is None or score is not None or model is not None:
             raise InputError("samples", f"--method {method} compares with samples of the model: give --samples alone")
         return
@@ -193,5 +202,5 @@ def _run_test(points: Any, target: Any, method: str, *, alpha: float, seed: int,
                 if name in given:
                     raise InputError(name, "this is an option of the prequential scheme, got --scheme split")
         return gof_test(points, target, alpha=alpha, seed=seed, progress=progress, **given)
-    where = {"support": given["support"]} if "support" in given else {}
+    where = {name: given[name] for name in ("support", "chains") if name in given}
     return KERNEL_TESTS[method].load()(points, target, alpha=alpha, seed=seed, **where)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steinscope.chains import autocorrelation_times, in_chains
 from steinscope.errors import InputError
 from steinscope.metric import Metric
 from steinscope.modes.masses import Masses, model_masses
@@ -134,6 +135,7 @@ def mode_weights(
     model: Any,
     *,
     support: Any = None,
+    chains: bool | None = None,
     starts: Any = None,
     alpha: float = 0.05,
     seed: int = 0,
@@ -146,6 +148,7 @@ def mode_weights(
         x: The points, an array (n, ...) or a memmap; at least 20 of them.
         model: An object with `log_prob(x)`, which need not be normalised.
         support: As in `gof_test`. Modes are then those of the density in unconstrained coordinates.
+        chains: As in `gof_test`. How sure the shares of the points are then depends on how often chains change modes.
         starts: Points, of the shape of those in x, from which modes are searched, too. By default they are searched
             from some of x, and from places around them.
         alpha: The level.
@@ -164,6 +167,7 @@ def mode_weights(
         ([0.5, 0.5], [0.25, 0.75], True)
     """
     alpha, seed = check_level("alpha", alpha), check_seed("seed", seed)
+    x, shape = in_chains(x, chains)
     rows = check_rows(x, "x", dtype=dtype, device=device)
     if not callable(getattr(model, "log_prob", None)):
         raise InputError("model", "expected a model with log_prob(x): scores do not know the weights of modes")
@@ -193,7 +197,11 @@ def mode_weights(
     kept = order[:KEPT_POINTS].to(place)
     z = metric.points(read_rows(rows, kept, dtype=dtype, device=place).double())
     count = cells.bincount(minlength=len(modes))
-    table = weigh(modes, surface, count, z, cells[kept], generator, alpha)
+    time = 1.0
+    if shape is not None:
+        is_in = torch.nn.functional.one_hot(cells, len(modes)).double().reshape(*shape, -1)
+        time = max(1.0, float(autocorrelation_times(is_in.cpu().numpy()).max()))
+    table = weigh(modes, surface, count, z, cells[kept], generator, alpha, time)
     return table if coordinates is None else table.in_original(coordinates)
 
 
