@@ -159,7 +159,7 @@ def prequential_test(
             runs.append(_Runs.through([first], trained))
             members += [(p, _TRAINED_WEIGHT * len(runs[1].critics)) for p in runs[1].pvalues]
     if chains is not None:
-        effective = float(np.median([one.effective for run in runs for one in run.found]))
+        effective = float(np.median(np.concatenate([one.effective for run in runs for one in run.found])))
         notes.insert(
             0, f"{chains}, effective {_rounded(effective)} for the Stein values; batches of {chains.batch} draws"
         )
