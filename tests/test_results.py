@@ -13,10 +13,11 @@ import torch
 import steinscope
 from steinscope import FitSettings, NonFiniteError, compare, discrepancy, gof_test, mode_weights, train
 from steinscope.critics import MLP
+from steinscope.findings import Finding, ModeFinding
 from steinscope.kernels import ksd_estimate, ksd_test
 from steinscope.models import Gaussian
 from steinscope.objectives import score_matching
-from steinscope.results import Finding, ModeFinding, TestResult, one_for_each_subject
+from steinscope.results import TestResult
 
 from helpers import gaussians, normal
 

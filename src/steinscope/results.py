@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from steinscope.edges import edge_warnings
 from steinscope.errors import InputError, NonFiniteError
-from steinscope.frames import Names, coordinate_label
+from steinscope.findings import Finding, ModeFinding, spoken
 from steinscope.points import ScoredPoints
 
 if TYPE_CHECKING:
@@ -20,92 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CriticResult",
-    "Finding",
-    "ModeFinding",
     "PairResult",
     "TestResult",
     "check_finite",
-    "one_for_each_subject",
     "support_notes",
     "with_support",
 ]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a critic found: how coordinate `output` depends on coordinate `input` in another way than the model says.
-
-    Arguments:
-        critic: The critic that found it.
-        output: The coordinate whose score was looked at.
-        input: The coordinate of which a function was taken.
-        function: Which function of the standardised coordinate u; "constant" for u itself where it does not vary.
-        z: How many standard errors the average lies from zero, over all points.
-        names: What the two coordinates are called, if anybody has named them.
-    """
-
-    critic: str
-    output: int
-    input: int
-    function: str
-    z: float
-    names: tuple[str, str] | None = None
-
-    def named(self, names: Names) -> Finding:
-        """The same finding, with the coordinates called by these names."""
-        return self if names is None else replace(self, names=(names[self.output], names[self.input]))
-
-    @property
-    def subject(self) -> frozenset[int]:
-        """What it is about: a pair of coordinates, or one."""
-        return frozenset((self.output, self.input))
-
-    def __str__(self) -> str:
-        output, input = self.names or (coordinate_label(None, self.output), coordinate_label(None, self.input))
-        if self.function == "constant":
-            return f"{output} is constant, and the model says that it varies (z = {self.z:.1f})"
-        if self.function == "u" and self.output == self.input:
-            what = f"{output} spreads {'less' if self.z > 0 else 'more'} than the model says"
-        elif self.function == "u":
-            more = "less" if self.z > 0 else "more"
-            what = f"{output} and {input} are {more} positively related than the model says"
-        elif self.output == self.input:
-            what = f"the marginal of {output} has another shape than the model says"
-        else:
-            what = f"{output} depends on {input} in another way than the model says"
-        return f"{what} ({self.function}, z = {self.z:.1f})"
-
-
-@dataclass(frozen=True)
-class ModeFinding:
-    """What a critic found: a mode of the model holds another share of the points than the model gives it.
-
-    Arguments:
-        critic: The critic that found it.
-        mode: The number of the mode, from 1 on.
-        share: The share of the points that it holds.
-        expected: The share that the model gives it.
-        stderr: The standard error of that.
-        z: How many standard errors the two are apart.
-    """
-
-    critic: str
-    mode: int
-    share: float
-    expected: float
-    stderr: float
-    z: float
-
-    @property
-    def subject(self) -> int:
-        """What it is about: the mode."""
-        return self.mode
-
-    def __str__(self) -> str:
-        return (
-            f"mode {self.mode} holds {100 * self.share:.3g}% of the points; "
-            f"the model gives it {100 * self.expected:.3g}% ± {100 * self.stderr:.2g}%"
-        )
 
 
 @dataclass(frozen=True)
@@ -164,9 +83,10 @@ class TestResult:
         dim: How many coordinates they have.
         critics: Critic by critic, for learned tests.
         pairs: The tests over all pairs of points that joined them.
-        findings: What critics found that can say so in words, strongest first.
+        findings: What the misfit amounts to, if one was found: modes, means, scales, correlations, shapes.
         notes: What a reader should know about this result.
         modes: How points and model divide their mass between the modes, where the model has several.
+        about: What the model is called: the model, or the posterior.
         recipe: How `explain` works, for learned tests; see `steinscope.explanation.Recipe`.
     """
 
@@ -183,6 +103,7 @@ class TestResult:
     notes: tuple[str, ...] = ()
     modes: ModeWeights | None = None
     pairs: tuple[PairResult, ...] = ()
+    about: str = "model"
     recipe: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -248,7 +169,7 @@ class TestResult:
         return plot_test(self, ax)
 
     def __str__(self) -> str:
-        verdict = "the model is rejected" if self.rejected else "no misfit was found"
+        verdict = f"the {self.about} is rejected" if self.rejected else "no misfit was found"
         lines = [
             f"{self.method}: {self.n} points, {self.dim} coordinate{'s' if self.dim != 1 else ''}",
             f"p = {self.pvalue:.3g}, statistic {self.statistic:.3g}: {verdict} at level {self.alpha:g}",
@@ -258,13 +179,9 @@ class TestResult:
         if self.pairs:
             lines.append("all pairs: " + ", ".join(f"{pair.name} p = {pair.pvalue:.3g}" for pair in self.pairs))
         if self.rejected and self.strongest is not None:
-            others = [
-                name for name in dict.fromkeys(item.critic for item in self.findings) if name != self.strongest.name
-            ]
-            lines.append(
-                f"found by: {self.strongest.name}" + (f"; in words, by {', '.join(others)}:" if others else "")
-            )
-            lines += [f"  {finding}" for finding in one_for_each_subject(self.findings)[:5]]
+            lines.append(f"found by: {self.strongest.name}")
+        if self.rejected:
+            lines += [f"  {line}" for line in spoken(self.findings)]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -276,16 +193,6 @@ def check_finite(method: str, name: str, value: float) -> float:
             "that sums of their products cannot be computed"
         )
     return value
-
-
-def one_for_each_subject(findings: Sequence[Finding | ModeFinding]) -> list[Finding | ModeFinding]:
-    """One finding for each pair of coordinates and each mode, in their order: that of u itself if it is there."""
-    chosen: dict[Any, Finding | ModeFinding] = {}
-    for finding in findings:
-        known = chosen.setdefault(finding.subject, finding)
-        if getattr(finding, "function", "") == "u" and getattr(known, "function", "u") != "u":
-            chosen[finding.subject] = finding
-    return list(chosen.values())
 
 
 def support_notes(points: ScoredPoints) -> tuple[str, ...]:
@@ -302,7 +209,7 @@ def with_support(result: TestResult, points: ScoredPoints) -> TestResult:
         return replace(result, notes=notes)
     owner = points.coordinates.owner.tolist()
     findings = tuple(
-        replace(finding, output=owner[finding.output], input=owner[finding.input]).named(points.names)
+        replace(finding, coordinates=tuple(owner[place] for place in finding.coordinates)).named(points.names)
         if isinstance(finding, Finding)
         else finding
         for finding in result.findings

@@ -10,6 +10,8 @@ import torch
 
 from steinscope.chains import dependence_note, in_chains, measure_chains, scores_in_chains
 from steinscope.densities import model_of
+from steinscope.draws import Draws
+from steinscope.effects import with_effects
 from steinscope.errors import InputError
 from steinscope.gof.pairs import few_points_test
 from steinscope.gof.prequential import prequential_test
@@ -91,17 +93,18 @@ def gof_test(
     model = scores_in_chains(model_of(x, model), shape)
     points = make_points(x, model, support=support, names=names, dtype=dtype, device=device).with_room()
     dependence = None if shape is None else measure_chains(points, shape).checked()
+    about = "posterior" if isinstance(x, Draws) else "model"
     if scheme == "split":
         if dependence is not None:
             raise InputError("scheme", "'split' is for independent points; for chains use 'prequential'")
         if len(points) < LEAST_POINTS:
             raise InputError("x", f"{len(points)} rows are too few to be split, which needs {LEAST_POINTS}")
-        return with_support(split_test(points, alpha, seed, progress), points)
+        return with_support(with_effects(split_test(points, alpha, seed, progress), points, about=about), points)
     model = unconstrained_model(model, points.coordinates)
     chosen = choose_critics(critics, model, len(points), "test")
     starts = check_starts(starts, points, model, points.coordinates)
     if len(points) < LEAST_POINTS:
-        return with_support(few_points_test(points, chosen, alpha, seed), points)
+        return with_support(replace(few_points_test(points, chosen, alpha, seed), about=about), points)
     note = None if dependence is not None or chains is False else dependence_note(points)
     blocks = check_count("blocks", blocks, 2, len(points) // 10)
     if repeats is None:
@@ -109,4 +112,4 @@ def gof_test(
     result = prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts, dependence)
     if note is not None:
         result = replace(result, notes=(*result.notes, note))
-    return with_support(result, points)
+    return with_support(with_effects(result, points, about=about), points)

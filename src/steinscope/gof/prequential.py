@@ -44,8 +44,7 @@ class _Runs:
 
     Arguments:
         critics: The critics that have something to test.
-        learners: Their learners in the first order. What these say in words comes from all points, and so hardly
-            depends on the order.
+        learners: Their learners in the first order.
         found: What they found in each order.
         metrics: The coordinates of each order.
     """
@@ -166,10 +165,7 @@ def prequential_test(
     if not callable(getattr(model, "log_prob", None)):
         notes.append(MODES_NOTE)
     learners = [learner for run in runs for learner in run.learners]
-    findings = tuple(finding.named(points.names) for learner in learners for finding in learner.findings())
     modes = next((table for learner in learners if (table := learner.mode_weights(alpha)) is not None), None)
-    if modes is not None:
-        findings = (*modes.findings(), *findings)
     results = [result for run in runs if run.critics for result in run.results(first.sizes)]
     ways = [(critic, run.passages(draws, i)) for run in runs for i, critic in enumerate(run.critics)]
 
@@ -185,7 +181,7 @@ def prequential_test(
         len(points),
         points.dim,
         tuple(results),
-        findings,
+        () if modes is None else modes.findings(),
         tuple(notes),
         modes,
         pairs,

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from steinscope.chains import autocorrelation_times, in_chains
 from steinscope.errors import InputError
+from steinscope.findings import ModeFinding
 from steinscope.metric import Metric
 from steinscope.modes.masses import Masses, model_masses
 from steinscope.modes.search import Modes, find_modes
 from steinscope.modes.surface import Surface
 from steinscope.points import ScoredPoints, check_rows, read_rows, row_blocks, rows_device, rows_dtype
-from steinscope.results import ModeFinding
 from steinscope.scoring import score_rows, unconstrained_rows
 from steinscope.support.checks import check_level, check_seed
 from steinscope.support.randomness import make_generator

@@ -16,7 +16,6 @@ from torch import Tensor
 from steinscope.maps.angles import FREQUENCIES, multiple_angles
 from steinscope.portfolio.learner import Context, Learner
 from steinscope.portfolio.marginal import MarginalLearner, OriginalLearner, RotatedLearner, or_one
-from steinscope.results import Finding
 from steinscope.shapes import FlatPoints, PerPoint
 
 __all__ = ["AdditiveLearner", "PairLearner"]
@@ -28,7 +27,7 @@ class AdditiveLearner(Learner):
     $f = W \varphi(x)$ with $\varphi$ each standardised coordinate and its sines and cosines at a few frequencies. Each
     entry of W is estimated on its own, as the average of $s_i \varphi_{jm} + [i = j] \varphi_{jm}'$ divided by its
     variance, and is kept where its z-score exceeds $\sqrt{2 \ln(\text{number of entries})}$. It sees wrong marginals,
-    wrong scales and wrong pairs, and the entries that survive say which.
+    wrong scales and wrong pairs.
     """
 
     name = "additive"
@@ -51,7 +50,6 @@ class AdditiveLearner(Learner):
         d = x.shape[1]
         self.centre = x.mean(0)
         self.spread = or_one(x.std(0))
-        self.first, self.varies = x[0].clone(), torch.zeros(d, dtype=torch.bool, device=x.device)
         # Function 0 is u itself; the others are sin(frequency u + phase), a cosine having phase π/2.
         pairs = [(frequency, phase) for frequency in self.frequencies for phase in (0.0, math.pi / 2)]
         table = torch.tensor([(1.0, 0.0), *pairs], dtype=x.dtype, device=x.device)
@@ -100,7 +98,6 @@ class AdditiveLearner(Learner):
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
         features = self._features(x)
         n = len(x)
-        self.varies |= (x != self.first).any(0)
         self.sums.addmm_(score.T, features.view(n, -1))
         self._diagonal(self.sums).add_(self._slope_sums(features.sum(0), n))
         self.count += n
@@ -149,26 +146,6 @@ class AdditiveLearner(Learner):
         mean_square = self.squares.view(-1)[kept] / self.variance_count
         # The mean of all points and the mean square of the first ones can contradict each other.
         self.coefficients = mean / torch.maximum(mean_square - mean.square(), 0.1 * mean_square)
-
-    def findings(self) -> tuple[Finding, ...]:
-        """The entries beyond the threshold, from all points seen, strongest first."""
-        self.refit()
-        ratio = self.ratio.view(-1)[self.kept] * self.variance_count / self.count
-        z = (ratio / (1 - ratio / self.count).clamp_min(0.1)).sqrt() * self.sums.view(-1)[self.kept].sign()
-        names = ["u", *(f"{name} {frequency:g}u" for frequency in self.frequencies for name in ("sin", "cos"))]
-        varies = self.varies.tolist()
-
-        def name(output: int, function: int, coordinate: int) -> str:
-            return "constant" if function == 0 and output == coordinate and not varies[output] else names[function]
-
-        found = [
-            Finding(self.name, output, coordinate, name(output, function, coordinate), size)
-            for output, function, coordinate, size in zip(
-                *(part.tolist() for part in self._entries()), z.tolist(), strict=True
-            )
-            if size**2 > 2 * math.log(self.ratio.numel())
-        ]
-        return tuple(sorted(found, key=lambda finding: -abs(finding.z))[:100])
 
     def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
         """Output coordinate, function and input coordinate of each kept entry."""

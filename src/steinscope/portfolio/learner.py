@@ -19,7 +19,6 @@ from torch import Tensor
 
 from steinscope.metric import Metric
 from steinscope.modes.weights import ModeWeights
-from steinscope.results import Finding
 from steinscope.shapes import FlatPoints, PerPoint
 
 __all__ = ["Context", "Learner", "ValueLearner"]
@@ -89,10 +88,6 @@ class ValueLearner(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what another of its kind had learned."""
         vars(self).update(state)
-
-    def findings(self) -> tuple[Finding, ...]:
-        """What the critic found in all points seen, in words, strongest first; most critics have none."""
-        return ()
 
     def mode_weights(self, alpha: float) -> ModeWeights | None:
         """How points and model divide their mass between modes, where the critic looks at that."""

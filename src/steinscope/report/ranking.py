@@ -14,7 +14,7 @@ from steinscope.report.charts import interval_chart, number
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
 from steinscope.report.rows import flat_rows
-from steinscope.results import TestResult, one_for_each_subject
+from steinscope.results import TestResult
 from steinscope.support.checks import check_kind, check_text
 from steinscope.support.normal import normal_quantile
 
@@ -179,7 +179,6 @@ def _tests(ranking: Ranking, tests: Mapping[str, TestResult]) -> Table:
         if name not in tests:
             continue
         result = tests[name]
-        found = one_for_each_subject(result.findings)
         rows.append(
             [
                 name,
@@ -188,10 +187,10 @@ def _tests(ranking: Ranking, tests: Mapping[str, TestResult]) -> Table:
                 else f"nothing found at {number(result.alpha)}",
                 Cell.of(result.pvalue, 3),
                 result.strongest.name if result.strongest else "–",
-                str(found[0]) if result.rejected and found else "–",
+                str(result.findings[0]) if result.rejected and result.findings else "–",
             ]
         )
-    columns = ("Model", "Verdict", "p-value", "Strongest critic", "Largest finding")
+    columns = ("Model", "Verdict", "p-value", "Strongest critic", "First finding")
     return Table("Tests of fit", columns, rows, frozenset({0, 1, 3, 4}))
 
 

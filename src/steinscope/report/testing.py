@@ -8,11 +8,12 @@ import numpy as np
 from markupsafe import Markup
 
 from steinscope.explanation import Explanation
+from steinscope.findings import Finding, spoken
 from steinscope.modes.weights import ModeWeights
 from steinscope.registries import CRITICS
 from steinscope.report.charts import field_chart, interval_chart, line_chart, number
 from steinscope.report.page import Cell, Table, render
-from steinscope.results import Finding, TestResult, one_for_each_subject
+from steinscope.results import TestResult
 from steinscope.support.checks import check_kind, check_text
 from steinscope.support.normal import normal_quantile
 
@@ -55,10 +56,8 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         headline="The model is rejected" if result.rejected else "No misfit was found",
         sentence=_sentence(result),
         facts=[(name, value) for name, value in facts if value],
-        findings=[str(finding).replace("z = -", "z = −") for finding in one_for_each_subject(result.findings)[:10]]
-        if result.rejected
-        else [],
-        brackets=any(isinstance(finding, Finding) for finding in result.findings),
+        findings=spoken(result.findings, 5) if result.rejected else [],
+        intervals=any(isinstance(finding, Finding) and finding.size is not None for finding in result.findings),
         critics=_critics_table(result) if result.critics else None,
         strongest=strongest.name if strongest else "",
         blocks=_blocks_table(result) if strongest and len(strongest.block_z) > 1 else None,
