@@ -4,7 +4,7 @@ import inspect
 import json
 import math
 import pickle
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 
 import matplotlib.figure
 import pytest
@@ -13,7 +13,7 @@ import torch
 import steinscope
 from steinscope import FitSettings, NonFiniteError, compare, discrepancy, gof_test, mode_weights, train
 from steinscope.critics import MLP
-from steinscope.findings import Finding, ModeFinding
+from steinscope.findings import Finding, ModeFinding, spoken
 from steinscope.kernels import ksd_estimate, ksd_test
 from steinscope.models import Gaussian
 from steinscope.objectives import score_matching
@@ -34,7 +34,7 @@ RESULTS = {
     "Explanation": lambda: gof_test(X, 0.5 - X, critics="mean").explain(worst=2),
     "Difference": lambda: RESULTS["Ranking"]().difference("b", "a"),
     "ModeWeights": lambda: mode_weights(X, gaussians([0.4, 0.6], [[-3.0, 0.0, 0.0], [3.0, 0.0, 0.0]], [1.0, 1.0])),
-    "Finding": lambda: Finding("additive", 0, 1, "u", 3.0),
+    "Finding": lambda: Finding("mean", (1,), 0.2, 0.15, 0.25, 8.0),
     "ModeFinding": lambda: ModeFinding("modes", 2, 0.5, 0.25, 0.02, 9.0),
     "KSDEstimate": lambda: ksd_estimate(X, 0.5 - X),
     "ScoreMatchingEstimate": lambda: score_matching(X, Gaussian(torch.ones(3))),
@@ -143,29 +143,59 @@ def test_the_verdict_is_that_of_the_pvalue():
 @pytest.mark.parametrize(
     "finding, words",
     [
-        (Finding("additive", 1, 1, "u", 4.0), "x[1] spreads less than the model says (u, z = 4.0)"),
-        (Finding("additive", 1, 1, "u", -4.0), "x[1] spreads more than the model says"),
-        (Finding("additive", 1, 2, "u", 4.0), "x[1] and x[2] are less positively related than the model says"),
-        (Finding("additive", 1, 2, "u", -4.0), "x[1] and x[2] are more positively related than the model says"),
+        (Finding("mean", (1,), 0.2, 0.151, 0.249), "x[1] lies 0.20 sd above the model (0.15 to 0.25)"),
+        (Finding("mean", (1,), -0.2, -0.249, -0.151), "x[1] lies 0.20 sd below the model (0.15 to 0.25)"),
+        (Finding("mean", (1,), 0.01, 0.0081, 0.0119), "x[1] lies 0.010 sd above the model (0.008 to 0.012)"),
+        (Finding("scale", (1,), 0.88, 0.84, 0.92), "x[1] spreads 12% less than the model says (8% to 16%)"),
+        (Finding("scale", (1,), 1.12, 1.08, 1.16), "x[1] spreads 12% more than the model says (8% to 16%)"),
+        (Finding("scale", (1,), 3.1, 2.9, 3.3), "x[1] spreads 3.1 times as much as the model says (2.9 to 3.3)"),
         (
-            Finding("additive", 1, 1, "sin 2u", 4.0),
-            "the marginal of x[1] has another shape than the model says (sin",
+            Finding("correlation", (0, 1), 0.29, 0.23, 0.35, found=0.3),
+            "x[0] and x[1] have correlation 0.30, 0.29 above what the model says (0.23 to 0.35)",
         ),
-        (Finding("additive", 1, 2, "cos u", 4.0), "x[1] depends on x[2] in another way than the model says"),
+        (
+            Finding("correlation", (0, 1), -0.29, -0.35, -0.23, found=0.3),
+            "x[0] and x[1] have correlation 0.30, 0.29 below what the model says (0.23 to 0.35)",
+        ),
+        (
+            Finding("shape", (1,), 0.12, 0.09, 0.15),
+            "x[1] has another shape than the model says: about 12% of its mass lies elsewhere (9% to 15%)",
+        ),
+        (
+            Finding("dependence", (1, 0), 0.35, 0.31, 0.39),
+            "x[1] depends on x[0] in another way than the model says: its mean given x[0] is 0.35 sd off on average "
+            "(0.31 to 0.39)",
+        ),
+        (
+            Finding("factor", (), 2**0.5, 1.39, 1.44),
+            "every coordinate spreads 41% more than the model says (39% to 44%): as if all scores had been multiplied "
+            "by 2",
+        ),
+        (Finding("constant", (1,)), "x[1] is constant, and the model says that it varies"),
+        (Finding("outward", (1,)), "the scores push x[1] away from the middle of the points"),
+        (
+            Finding("mean", (1,), 0.2, 0.151, 0.249, names=("tau",), about="posterior"),
+            "tau lies 0.20 sd above the posterior (0.15 to 0.25)",
+        ),
     ],
 )
 def test_findings_in_words(finding, words):
-    assert str(finding).startswith(words)
+    assert str(finding) == words
 
 
-def test_each_pair_of_coordinates_is_said_once():
-    findings = (
-        Finding("additive", 0, 1, "sin 2u", 9.0),
-        Finding("additive", 2, 2, "u", 8.0),
-        Finding("additive", 1, 0, "u", 7.0),
-        Finding("additive", 0, 1, "cos u", 6.0),
-    )
-    assert one_for_each_subject(findings) == [findings[2], findings[1]]
+def test_what_is_small_says_so():
+    small = [("mean", 0.05, 0.03, 0.07), ("scale", 1.02, 1.01, 1.03), ("correlation", -0.03, -0.04, -0.02)]
+    large = [("mean", -0.09, -0.11, -0.07), ("scale", 0.9, 0.88, 0.92), ("shape", 0.1, 0.08, 0.12)]
+    assert all(Finding(kind, (0,), *sizes).is_small for kind, *sizes in small)
+    assert not any(Finding(kind, (0,), *sizes).is_small for kind, *sizes in large) and not Finding("sign").is_small
+    tiny = replace(result(findings=(Finding("mean", (0,), 0.01, 0.008, 0.012),)), n=10**6)
+    assert "all of this is small: 1000000 points show it" in str(tiny)
+
+
+def test_of_each_kind_the_first_are_said():
+    means = [Finding("mean", (i,), 0.2, 0.1, 0.3) for i in range(5)]
+    lines = spoken([*means, Finding("scale", (0,), 0.8, 0.7, 0.9)])
+    assert len(lines) == 5 and lines[3] == "and 2 more of this kind (mean)" and "spreads" in lines[4]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

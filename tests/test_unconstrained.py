@@ -214,7 +214,7 @@ def test_findings_and_explanations_are_about_the_coordinates_of_the_user():
     assert result.dim == 6 and result.rejected
     strongest = result.findings[0]
     # x[1, 1] is flat coordinate 4 of six, and the fourth of the four unconstrained ones.
-    assert strongest.output == 4 and strongest.names[0] == "e"
+    assert strongest.coordinates == (4,) and strongest.names == ("e",)
     explanation = result.explain(worst=3)
     assert len(explanation.coordinates) == 6 and explanation.order[0] == 4 and explanation.coordinates[5] == 0
     assert explanation.coordinates.sum() == pytest.approx(explanation.total)

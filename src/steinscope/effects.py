@@ -321,11 +321,11 @@ class _Shapes:
         return _largest_first(found) + _largest_first(list(pairs.values()))
 
     def _pairs(self, residual: Tensor, slopes: Tensor, limit: float) -> list[Finding]:
-        """What depends on this function of another coordinate: how far its conditional mean is off."""
+        """The coordinates that depend on this function of another one in another way than the model says."""
         n = len(residual)
         mean = self.score.T @ residual / n - slopes
-        size = residual.square().mean(0).sqrt()
-        rough = mean.abs() * math.sqrt(n) / torch.outer(self.score.square().mean(0).sqrt(), size)
+        spread = torch.outer(self.score.square().mean(0).sqrt(), residual.square().mean(0).sqrt())
+        rough = mean.abs() * math.sqrt(n) / spread.clamp_min(1e-300)
         rough.fill_diagonal_(0.0)
         chosen = rough.view(-1).topk(min(rough.numel(), _MOST_PAIRS)).indices
         chosen = chosen[rough.view(-1)[chosen] > limit / 2]
@@ -335,13 +335,27 @@ class _Shapes:
             part = chosen[start : start + width]
             output, source = part // len(mean), part % len(mean)
             terms = self.score[:, output] * residual[:, source] - slopes[output, source]
-            # Over the standard deviation of the function, and of the output given all others.
-            unit = size[source] * self.view.precision.diagonal()[output].sqrt()
-            value, stderr = mean[output, source] / unit, self.view.errors(terms) / unit
-            for place in ((value / stderr).abs() > limit).nonzero().view(-1).tolist():
+            z = mean[output, source] / self.view.errors(terms)
+            for place in (z.abs() > limit).nonzero().view(-1).tolist():
                 pair = (int(output[place]), int(source[place]))
-                found.append(_finding("dependence", pair, abs(float(value[place])), float(stderr[place])))
+                found.append(replace(self._dependence(*pair, residual, slopes), z=float(z[place])))
         return found
+
+    def _dependence(self, output: int, source: int, residual: Tensor, slopes: Tensor) -> Finding:
+        """How far the mean of a coordinate given the others is off along a function of another, in its own spread.
+
+        The score of a Gaussian coordinate is minus its distance from that mean over its variance given the others.
+        """
+        # What the others do not explain of the output, linearly, and of the function.
+        own = self.view.u @ self.inverse[:, output] / self.inverse[output, output]
+        function = residual[:, source] + slopes[output, source] * own
+        precision = self.view.precision[output, output]
+        left = self.score[:, output] + self.view.u @ self.inverse[:, output] - precision * own
+        size = function.square().mean().sqrt()
+        values = left * function / (size * precision.sqrt())
+        value = values.mean()
+        stderr = self.view.errors((values - value / 2 * (function / size).square())[:, None])
+        return _finding("dependence", (output, source), abs(float(value)), float(stderr))
 
     def _marginal(self, i: int, z: float) -> Finding:
         """How much of the mass of a coordinate lies elsewhere: the total variation, if all else were right."""

@@ -140,6 +140,11 @@ class ModeFinding:
     z: float
     about: str = "model"
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the shares are surely within 5% of all points."""
+        return abs(self.share - self.expected) + 2 * self.stderr < 0.05
+
     def __str__(self) -> str:
         return (
             f"mode {self.mode} holds {100 * self.share:.3g}% of the points; "

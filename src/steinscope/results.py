@@ -86,8 +86,8 @@ class TestResult:
         findings: What the misfit amounts to, if one was found: modes, means, scales, correlations, shapes.
         notes: What a reader should know about this result.
         modes: How points and model divide their mass between the modes, where the model has several.
-        about: What the model is called: the model, or the posterior.
         recipe: How `explain` works, for learned tests; see `steinscope.explanation.Recipe`.
+        about: What the model is called: the model, or the posterior.
     """
 
     __test__: ClassVar[bool] = False
@@ -103,8 +103,8 @@ class TestResult:
     notes: tuple[str, ...] = ()
     modes: ModeWeights | None = None
     pairs: tuple[PairResult, ...] = ()
-    about: str = "model"
     recipe: Any = field(default=None, repr=False, compare=False)
+    about: str = "model"
 
     def __post_init__(self) -> None:
         check_finite(self.method, "statistic", self.statistic)
@@ -182,6 +182,8 @@ class TestResult:
             lines.append(f"found by: {self.strongest.name}")
         if self.rejected:
             lines += [f"  {line}" for line in spoken(self.findings)]
+            if self.findings and all(finding.is_small for finding in self.findings):
+                lines.append(f"  all of this is small: {self.n} points show it")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 

@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def cosine_pair(n, dim, seed):
 
 @pytest.mark.parametrize(
     "draw, dim, coordinates",
-    [(laplace, 20, None), (bimodal, 50, (7, 7)), (cosine_pair, 10, (1, 0))],
+    [(laplace, 20, None), (bimodal, 50, (7,)), (cosine_pair, 10, (1, 0))],
 )
 def test_what_kernels_miss_is_found_and_named(draw, dim, coordinates):
     for seed in range(5):
@@ -87,7 +88,7 @@ def test_what_kernels_miss_is_found_and_named(draw, dim, coordinates):
         assert result.strongest is not None and result.strongest.name == "additive"
         assert "found by: additive" in str(result)
         if coordinates:
-            assert (result.findings[0].output, result.findings[0].input) == coordinates
+            assert coordinates in {one.coordinates for one in result.findings}
 
 
 def test_findings_say_the_direction():
@@ -95,8 +96,8 @@ def test_findings_say_the_direction():
     x[:, 1] *= 1.5
     x[:, 2] = 0.6 * x[:, 0] + 0.8 * x[:, 2]
     text = "\n".join(str(finding) for finding in gof_test(x, -x, critics="additive").findings)
-    assert "x[1] spreads more than the model says" in text
-    assert "x[2] and x[0] are more positively related than the model says" in text
+    assert re.search(r"x\[1\] spreads \d+% more than the model says", text)
+    assert re.search(r"x\[0\] and x\[2\] have correlation 0.\d+, 0.\d+ above what the model says", text)
 
 
 def test_the_models_own_features_are_used():
