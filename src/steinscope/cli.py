@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from steinscope import __version__
+from steinscope.commands.check import check
 from steinscope.commands.compare import compare
 from steinscope.commands.data import data
 from steinscope.commands.demo import demo
@@ -43,7 +44,7 @@ app = App(
     default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, test, monitor, compare, train, sample, reproduce, data):
+for command in (demo, test, check, monitor, compare, train, sample, reproduce, data):
     app.command(command)
 
 

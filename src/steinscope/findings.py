@@ -68,15 +68,13 @@ class Finding:
         size, low, high = self.size, self.low, self.high
         if self.kind in ("scale", "factor"):
             return f"{one or 'every coordinate'} {_spread(size, low, high, self.about)}{self._as_scores()}"
+        least, most = sorted((abs(low), abs(high)))
+        side = "above" if size > 0 else "below"
         if self.kind == "mean":
-            side = "above" if size > 0 else "below"
-            return (
-                f"{one} lies {_sized(abs(size), *sorted((abs(low), abs(high))), ' sd ' + side + ' the ' + self.about)}"
-            )
+            return f"{one} lies {_sized(abs(size), least, most, f' sd {side} the {self.about}')}"
         if self.kind == "correlation":
             found = size if self.found is None else self.found
-            more = "above" if size > 0 else "below"
-            far = _sized(abs(size), *sorted((abs(low), abs(high))), f" {more} what the {self.about} says")
+            far = _sized(abs(size), least, most, f" {side} what the {self.about} says")
             return f"{one} and {two} have correlation {found:.2f}, {far}"
         if self.kind == "shape":
             share = _sized(100 * size, max(0.0, 100 * low), 100 * high, "% of its mass lies elsewhere", "%")

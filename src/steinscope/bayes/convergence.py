@@ -76,7 +76,8 @@ def _effective(x: np.ndarray) -> float:
     correlation[0] = 1.0
     # Sums of two neighbours are positive and decrease, in theory; they count up to the first that is not positive.
     sums = correlation[: n - n % 2].reshape(-1, 2).sum(1)
-    negative = np.flatnonzero(sums[:-1] <= 0)
-    last = int(negative[0]) if len(negative) else len(sums) - 1
+    most = max(0, (n - 3) // 2)
+    negative = np.flatnonzero(sums[:most] <= 0)
+    last = int(negative[0]) if len(negative) else most
     time = -1 + 2 * np.minimum.accumulate(sums[:last]).sum() + max(0.0, float(correlation[2 * last]))
     return x.size / max(time, 1 / math.log10(x.size))
