@@ -8,6 +8,7 @@ from torch.distributions import Gumbel
 
 from steinscope import gof_test
 from steinscope.bayes import from_arrays
+from steinscope.chains import measure_chains
 from steinscope.effects import find_effects
 from steinscope.scoring import make_points
 
@@ -172,3 +173,19 @@ def test_findings_speak_of_the_posterior_where_points_are_draws():
 def test_nothing_is_listed_where_nothing_was_found():
     x = normal(500, 2, 4)
     assert gof_test(x, -x, critics="closed form").findings == ()
+
+
+@pytest.mark.slow
+def test_intervals_of_chains_cover():
+    covered = []
+    for seed in range(SEEDS):
+        noise = np.random.default_rng(seed).normal(size=(4, 1000, 2))
+        x = noise.copy()
+        for t in range(1, 1000):
+            x[:, t] = 0.8 * x[:, t - 1] + 0.6 * noise[:, t]
+        x[:, :, 1] += 0.5
+        points = make_points(x.reshape(-1, 2), -x.reshape(-1, 2))
+        found = find_effects(points, measure_chains(points, (4, 1000)))
+        (one,) = [one for one in found if (one.kind, one.coordinates) == ("mean", (1,))]
+        covered.append(one.low < 0.5 < one.high)
+    assert np.mean(covered) > LEAST_COVERED

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from steinscope.chains import Chains, batch_stderr
 from steinscope.findings import Finding
 from steinscope.maps.angles import FREQUENCIES, multiple_angles
 from steinscope.points import ScoredPoints
@@ -25,7 +26,7 @@ from steinscope.results import TestResult
 from steinscope.shapes import flattened
 from steinscope.support.normal import normal_quantile
 
-__all__ = ["Errors", "find_effects", "independent_errors", "with_effects"]
+__all__ = ["find_effects", "with_effects"]
 
 Errors = Callable[[Tensor], Tensor]
 """The standard error of the mean of each column of (n, k) values, one row for each point in their order."""
@@ -47,23 +48,36 @@ def independent_errors(values: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
     return values.std(0) / math.sqrt(len(values))
 
 
+def chain_errors(chains: Chains) -> Errors:
+    """The standard errors of the means of draws of chains, from batches of them."""
+    rows, batch = chains.batches.flatten(), chains.batch
+    count = len(rows) // batch
+
+    def errors(values: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
+        kept = values[rows]
+        spread = batch_stderr((kept - kept.mean(0)).T.contiguous().numpy(), batch)
+        return torch.from_numpy(spread) / len(rows) * math.sqrt(count / max(1, count - 1))
+
+    return errors
+
+
 def with_effects(
-    result: TestResult, points: ScoredPoints, errors: Errors = independent_errors, about: str = "model"
+    result: TestResult, points: ScoredPoints, chains: Chains | None = None, about: str = "model"
 ) -> TestResult:
     """A result with what the misfit amounts to, if one was found.
 
     Arguments:
         result: The outcome of a test of these points.
         points: The points with the model's scores.
-        errors: How standard errors of means are found; by default those of independent points.
+        chains: How the points are arranged in chains, where they are draws of them.
         about: What the model is called in words.
     """
-    found = find_effects(points, errors) if result.rejected else ()
+    found = find_effects(points, chains) if result.rejected else ()
     findings = tuple(replace(one, about=about) for one in (*result.findings, *found))
     return replace(result, findings=findings, about=about)
 
 
-def find_effects(points: ScoredPoints, errors: Errors = independent_errors) -> tuple[Finding, ...]:
+def find_effects(points: ScoredPoints, chains: Chains | None = None) -> tuple[Finding, ...]:
     """How points differ from the model: first in means, then in spreads, correlations and shapes, the largest first.
 
     Each kind has a quarter of the level 5%, which the comparisons of that kind share equally. So where the model is
@@ -71,17 +85,16 @@ def find_effects(points: ScoredPoints, errors: Errors = independent_errors) -> t
 
     Arguments:
         points: The points with the model's scores.
-        errors: How standard errors of means are found; by default those of independent points.
+        chains: How the points are arranged in chains, where they are draws of them.
     """
-    step = max(1, math.ceil(len(points) * points.dim / _MOST_NUMBERS))
+    step = 1 if chains is not None else max(1, math.ceil(len(points) * points.dim / _MOST_NUMBERS))
     x, score = (flattened(rows).double().cpu() for rows in points.take(slice(None, None, step)))
+    errors = independent_errors if chains is None else chain_errors(chains)
     varies = (x != x[0]).any(0)
     places = varies.nonzero().view(-1)
     found = [Finding("constant", (int(place),)) for place in (~varies).nonzero()]
     if len(places):
-        # Of draws in their order, those that are left still are in it.
-        scaled = errors if step == 1 else independent_errors
-        for one in _Comparison.of(x[:, places], score[:, places], scaled).findings():
+        for one in _Comparison.of(x[:, places], score[:, places], errors).findings():
             found.append(replace(one, coordinates=tuple(int(places[place]) for place in one.coordinates)))
     return tuple(one.named(points.names) for one in found)
 

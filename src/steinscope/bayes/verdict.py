@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from steinscope.bayes.convergence import bulk_ess, rhat, tail_ess
+from steinscope.chains import TooFewDraws
 from steinscope.draws import Draws
 from steinscope.errors import InputError
 from steinscope.findings import spoken
@@ -156,10 +157,7 @@ def check_posterior(draws: Any, *, alpha: float = 0.05, critics: Critics = "auto
 def _tested(draws: Draws, alpha: float, critics: Critics, seed: int) -> tuple[TestResult | None, str | None]:
     try:
         return gof_test(draws, alpha=alpha, critics=critics, seed=seed, progress=False), None
-    except InputError as error:
-        # Draws have been checked, so what is left to go wrong is that they are too few.
-        if error.argument != "x":
-            raise
+    except TooFewDraws as error:
         return None, error.problem
 
 

@@ -112,4 +112,4 @@ def gof_test(
     result = prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts, dependence)
     if note is not None:
         result = replace(result, notes=(*result.notes, note))
-    return with_support(with_effects(result, points, about=about), points)
+    return with_support(with_effects(result, points, dependence, about), points)
