@@ -15,7 +15,6 @@ from torch import Tensor
 
 from steinscope.chains import Chains
 from steinscope.errors import InputError
-from steinscope.gof.combination import cauchy_pvalue
 from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs
 from steinscope.kernels.stein_kernel import Sample, combine, products
 from steinscope.maps.radial import median_distance, radial
@@ -32,8 +31,6 @@ LEAST_POINTS, MOST_POINTS = 20, 2048
 _DRAWS = 500
 _FEW_POINTS_DRAWS = 2000
 _FEW_POINTS = 200
-# Products of scores and coordinates are skewed, and the bootstrap of few of them rejects a little too often.
-_FEW_POINTS_WEIGHTS = {"linear": 0.2, "kernel": 1.0}
 
 
 def few_points_test(points: ScoredPoints, critics: Sequence[CriticChoice], alpha: float, seed: int) -> TestResult:
@@ -47,14 +44,16 @@ def few_points_test(points: ScoredPoints, critics: Sequence[CriticChoice], alpha
     """
     if len(points) < LEAST_POINTS:
         raise InputError("x", f"{len(points)} rows are too few for a test, which needs {LEAST_POINTS}")
-    names = [name for name in PAIR_CRITICS if name in critics]
+    # Products of scores and coordinates are skewed, and the bootstrap of few of them rejects too often: of 20 points
+    # from a skewed density in the plane .15 at level 5%. So the linear critic is used where it is all there is.
+    names = [name for name in reversed(PAIR_CRITICS) if name in critics][:1]
     if not names:
         which = " and ".join(map(repr, PAIR_CRITICS))
         raise InputError("critics", f"of {len(points)} points, which are few, only {which} can test all pairs")
-    pairs = pair_tests(points, names, seed)
+    (pair,) = pairs = pair_tests(points, names, seed)
     return TestResult(
-        max(pair.statistic for pair in pairs),
-        cauchy_pvalue([pair.pvalue for pair in pairs], [_FEW_POINTS_WEIGHTS[pair.name] for pair in pairs]),
+        pair.statistic,
+        pair.pvalue,
         alpha,
         "Stein test of all pairs",
         len(points),
