@@ -7,6 +7,7 @@ import torch
 
 from steinscope import gof_test
 from steinscope.critics import MLP, Linear
+from steinscope.gof.driver import MANY_POINTS
 from steinscope.models import RBM
 from steinscope.registries import CRITICS
 
@@ -122,3 +123,10 @@ def test_beyond_doubt_the_mlp_is_not_run():
     assert [critic.name for critic in result.critics] == list(CHEAP) and "beyond doubt" in result.notes[1]
     # At least what it would be with the network, whatever that finds.
     assert 0 < gof_test(x, 1.0 - x, critics="closed form").pvalue < result.pvalue < 1e-6
+
+
+def test_many_points_go_through_one_order_by_default():
+    x = torch.randn(MANY_POINTS + 1, 1, generator=torch.Generator().manual_seed(0))
+    assert len(gof_test(x, -x, critics="mean").critics[0].order_z) == 1
+    assert len(gof_test(x[1:], -x[1:], critics="mean").critics[0].order_z) == 4
+    assert len(gof_test(x, -x, critics="mean", repeats=2).critics[0].order_z) == 2
