@@ -95,7 +95,8 @@ def test(
     blocks
         Learned test only: how many blocks the points are divided into (10 by default).
     repeats
-        Learned test only: how many random orders critics in closed form go through (4 by default, 1 beyond 50 000 points).
+        Learned test only: how many random orders critics in closed form go through: 4 by default, 1 beyond 50 000
+        points.
     alpha
         The level.
     seed

@@ -70,8 +70,8 @@ def gof_test(
         blocks: Into how many blocks the points are divided.
         alpha: The level.
         repeats: In how many random orders critics in closed form go through the points: 4 by default, and 1 where there
-            are more than 50 000. Those that are trained go through the first of them; where there are no others, through
-            all, by default one. With 1 there is no test over all pairs either, which is the quickest.
+            are more than 50 000. Those that are trained go through the first of them; where there are no others,
+            through all, by default one. With 1 there is no test over all pairs either, which is the quickest.
         names: What the coordinates are called in findings and explanations; by default the columns of x where it is a
             data frame.
         starts: Points, of the shape of those in x, from which modes of the model are searched, too. By default they are
