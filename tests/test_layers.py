@@ -12,8 +12,8 @@ SOURCE = ROOT / "src" / "steinscope"
 
 # From bottom to top: each imports only from those before it.
 LAYERS = (
-    "errors shapes frames draws support metric registries settings supports densities unconstrained stein maps points "
-    "scoring chains folds models critics samplers objectives edges findings results effects explanation modes "
+    "errors shapes frames draws support metric registries settings supports densities unconstrained stein maps shards "
+    "points scoring chains folds models critics samplers objectives edges findings results effects explanation modes "
     "portfolio kernels gof estimation comparison bayes data training streams plots report experiments commands cli "
     "__main__ __init__"
 ).split()

@@ -19,6 +19,7 @@ from steinscope.draws import Draws
 from steinscope.errors import InputError
 from steinscope.points import ScoredPoints, check_rows
 from steinscope.scoring import is_scores
+from steinscope.shards import Shards
 from steinscope.support.checks import check_count
 from steinscope.support.normal import normal_of_student
 
@@ -183,7 +184,7 @@ def in_chains(x: Any, chains: bool | None) -> tuple[Any, tuple[int, int] | None]
     if not chains:
         _check_no_chains(x, chains)
         return x, None
-    rows = check_rows(x, "x")
+    rows = _one_array(x, "x")
     if rows.ndim < 3:
         hint = "for one chain pass x[None]" if rows.ndim == 2 else "with one coordinate pass x[..., None]"
         expected = "expected the shape (chains, draws, ...) with chains=True"
@@ -203,6 +204,13 @@ def scores_in_chains(model: Any, shape: tuple[int, int] | None, name: str = "mod
         return model
     scores = check_rows(model, f"{name} (array of scores)")
     return _flat(scores) if scores.ndim > 2 and tuple(scores.shape[:2]) == tuple(shape) else scores
+
+
+def _one_array(x: Any, name: str) -> Tensor | np.memmap:
+    rows = check_rows(x, name)
+    if isinstance(rows, Shards):
+        raise InputError(name, "chains must be one array, got shards")
+    return rows
 
 
 def _flat(rows: Any) -> Any:
@@ -311,7 +319,7 @@ def thin(draws: Any, *, every: int | None = None) -> Any:
         >>> thin(x, every=10).shape, len(thin(x)) == 4
         ((4, 50, 3), True)
     """
-    x = draws.x if isinstance(draws, Draws) else check_rows(draws, "draws")
+    x = draws.x if isinstance(draws, Draws) else _one_array(draws, "draws")
     if x.ndim < 3:
         raise InputError("draws", f"expected the shape (chains, draws, ...), got {tuple(x.shape)}")
     if every is None:

@@ -178,7 +178,8 @@ def discrepancy(
     out. What a network then finds beyond them joins the stack. The model's score is computed once at each point.
 
     Arguments:
-        x: The points, an array (n, ...), a data frame or a memmap; or `Draws` of a posterior.
+        x: The points, an array (n, ...), a data frame, a memmap, or the path of a directory of .npy or Parquet
+            shards (or a list of such files); or `Draws` of a posterior.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: As in `gof_test`.
         chains: As in `gof_test`. Stretches of time are then held out, and standard errors come from batches of draws.

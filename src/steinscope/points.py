@@ -1,6 +1,7 @@
 """From what users hold to tensors, and the checks on the way.
 
-Arrays in memory become tensors at once. A NumPy memmap stays where it is: its rows are read when they are needed.
+Arrays in memory become tensors at once. A NumPy memmap stays where it is, and so
+do shards: their rows are read when they are needed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from steinscope.errors import InputError, first_line
 from steinscope.frames import Names, frame_numbers, is_frame
 from steinscope.metric import Metric
 from steinscope.shapes import flattened
+from steinscope.shards import Shards, is_shards, open_shards
 from steinscope.unconstrained import Unconstrained
 
 __all__ = [
@@ -35,8 +37,8 @@ __all__ = [
     "temporary_rows",
 ]
 
-Rows = Tensor | np.memmap
-"""Rows of numbers: a tensor, or a memmap that is read block by block."""
+Rows = Tensor | np.memmap | Shards
+"""Rows of numbers: a tensor, or a memmap or shards, which are read block by block."""
 
 _BLOCK_BYTES = 2**25
 # The largest product of a distance and a score whose fourth power float32 still holds, with room for sums.
@@ -49,16 +51,19 @@ def check_rows(
     """`value` as rows of finite numbers, or an `InputError` that names it.
 
     Arguments:
-        value: A tensor, a NumPy array or memmap, a data frame, or nested lists; the first axis is the sample.
+        value: A tensor, a NumPy array or memmap, a data frame, nested lists, or the path of shards or a list of their
+            paths; the first axis is the sample.
         name: What the user calls it.
         dtype: The floating type to compute in; by default that of `value`, float32 where it has none or a narrower one.
         device: Where to compute; by default where `value` is.
     """
     dtype, device = check_dtype(dtype), check_device(device)
-    if isinstance(value, np.memmap):
+    if is_shards(value):
+        rows: Rows = open_shards(value, name)
+    elif isinstance(value, np.memmap | Shards):
         if value.dtype.kind not in "fiu":
             raise InputError(name, f"expected real numbers, got a memmap of {value.dtype}")
-        rows: Rows = value
+        rows = value
     else:
         tensor = _plain(value.detach(), name) if isinstance(value, Tensor) else _from_array(value, name)
         rows = tensor.to(device=device, dtype=dtype or rows_dtype(tensor))

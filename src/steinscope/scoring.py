@@ -25,6 +25,7 @@ from steinscope.points import (
     temporary_rows,
 )
 from steinscope.shapes import flattened
+from steinscope.shards import is_shards
 from steinscope.supports import find_region
 from steinscope.unconstrained import Unconstrained
 
@@ -139,8 +140,9 @@ def pair_points(
 
 
 def is_scores(model: Any) -> bool:
-    """Whether a model was given by its scores: an array or a data frame of whichever library, or `Draws`."""
-    return isinstance(model, Tensor | list | tuple) or hasattr(type(model), "__array__") or is_frame(model)
+    """Whether a model was given by its scores: an array or a data frame of whichever library, shards, or `Draws`."""
+    is_array = isinstance(model, Tensor | list | tuple) or hasattr(type(model), "__array__") or is_frame(model)
+    return is_array or is_shards(model)
 
 
 def score_rows(
@@ -211,12 +213,12 @@ def _unconstrained_scores(scores: Rows, x: Rows, coordinates: Unconstrained, dty
     return moved
 
 
-def _empty_rows(x: Rows, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Rows:
+def _empty_rows(x: Rows, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor | np.memmap:
     """Rows to write to: on the disk where x is, otherwise in memory."""
-    return temporary_rows(shape, dtype) if isinstance(x, np.memmap) else torch.empty(shape, dtype=dtype, device=device)
+    return temporary_rows(shape, dtype) if not isinstance(x, Tensor) else torch.empty(shape, dtype=dtype, device=device)
 
 
-def _write(rows: Rows, start: int, block: Tensor) -> None:
+def _write(rows: Tensor | np.memmap, start: int, block: Tensor) -> None:
     if isinstance(rows, Tensor):
         rows[start : start + len(block)] = block
     else:

@@ -95,3 +95,14 @@ def test_bad_input(options, message):
     x = normal(options.pop("n", 200), 2)
     with pytest.raises(InputError, match=message):
         gof_test(x, Gaussian(torch.zeros(2)), **options)
+
+
+@pytest.mark.slow
+def test_orders_may_be_gone_through_at_once():
+    x = 0.1 + normal(300, 3)
+    one, two = (gof_test(x, -x, critics="closed form", jobs=jobs) for jobs in (1, 2))
+    assert one.pvalue == two.pvalue and one.findings == two.findings
+    for a, b in zip(one.critics, two.critics, strict=True):
+        assert (a.order_z == b.order_z).all()
+    with pytest.raises(InputError, match="jobs: expected a whole number from 1 on, got 0"):
+        gof_test(x, -x, jobs=0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from joblib import parallel_config
 
-from steinscope import InputError, compare, discrepancy
+from steinscope import InputError, compare, discrepancy, gof_test
 from steinscope.experiments import runner
 from steinscope.experiments.runner import Experiment, reproduce
 from steinscope.support.jobs import as_they_end, on_cluster, run_jobs
@@ -56,11 +56,15 @@ def test_a_cluster_gives_the_same_as_this_machine(cluster):
     with on_cluster(cluster.scheduler_address):
         on_all = compare(models, x, **KEYS)
         estimate = discrepancy(x, -x, **KEYS)
+        tested = gof_test(x, -x, critics="closed form")
     with cluster.get_client(), parallel_config(backend="dask"):
         by_joblib = compare(models, x, jobs=2, **KEYS)
     for name in here.names:
         for other in (on_all, by_joblib):
             assert np.array_equal(other.estimates[name].values, here.estimates[name].values)
+    alone = gof_test(x, -x, critics="closed form", jobs=1)
+    assert tested.pvalue == alone.pvalue and [c.z for c in tested.critics] == [c.z for c in alone.critics]
+    assert tested.explain().total == alone.explain().total
     assert np.array_equal(estimate.values, discrepancy(x, -x, jobs=1, **KEYS).values)
 
 

@@ -46,6 +46,7 @@ def gof_test(
     repeats: int | None = None,
     names: Sequence[str] | None = None,
     starts: Any = None,
+    jobs: int | None = None,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -54,7 +55,8 @@ def gof_test(
     """Test the hypothesis that the points come from the model (Algorithm 2 of the paper, and a stronger scheme).
 
     Arguments:
-        x: The points, an array (n, ...), a data frame or a memmap; or `Draws` of a posterior. At least 20 points;
+        x: The points, an array (n, ...), a data frame, a memmap, or the path of a directory of .npy or Parquet
+            shards (or a list of such files); or `Draws` of a posterior. At least 20 points;
             fewer than 100 are too few for critics to learn from: then the test is over all pairs of points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: Where the model's density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint
@@ -76,6 +78,9 @@ def gof_test(
             data frame.
         starts: Points, of the shape of those in x, from which modes of the model are searched, too. By default they are
             searched from some of x, and from places around them.
+        jobs: How many orders are gone through at once, in processes with one thread each, which pays for large x; by
+            default one after the other, with all threads. The numbers are the same to the bit for any number. Under
+            `joblib.parallel_config(backend="dask")` orders are gone through on a Dask cluster.
         seed: A whole number: the order of the points and all that is random in the critics.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
@@ -90,6 +95,8 @@ def gof_test(
     alpha, seed = check_level("alpha", alpha), check_seed("seed", seed)
     if repeats is not None:
         repeats = check_count("repeats", repeats, most=MOST_REPEATS)
+    if jobs is not None:
+        jobs = check_count("jobs", jobs)
     check_choice("scheme", scheme, ("prequential", "split"))
     x, shape = in_chains(x, chains)
     model = scores_in_chains(model_of(x, model), shape)
@@ -111,7 +118,7 @@ def gof_test(
     blocks = check_count("blocks", blocks, 2, len(points) // 10)
     if repeats is None:
         repeats = ORDERS if len(points) <= MANY_POINTS and any(map(is_closed_form, chosen)) else 1
-    result = prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts, dependence)
+    result = prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts, dependence, jobs)
     if note is not None:
         result = replace(result, notes=(*result.notes, note))
     return with_support(with_effects(result, points, dependence, about), points)

@@ -7,7 +7,7 @@ Tests over all pairs of points join them where points are few. The Cauchy combin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from steinscope.points import ScoredPoints
 from steinscope.portfolio.choice import CriticChoice, critic_name, is_closed_form, may_be_absent
 from steinscope.portfolio.learner import Learner, ValueLearner
 from steinscope.results import CriticResult, PairResult, TestResult, check_finite
+from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import upper_tail
 from steinscope.support.randomness import next_seed
 
@@ -55,22 +56,22 @@ class _Runs:
     metrics: list[Metric]
 
     @classmethod
-    def through(cls, orders: Iterable[Order], critics: list[CriticChoice]) -> _Runs:
-        """Send the critics through the orders."""
+    def through(
+        cls, orders: Sequence[Callable[[], Order]], critics: list[CriticChoice], jobs: int | None = None
+    ) -> _Runs:
+        """Send the critics through the orders, several at once if there are jobs."""
         first: list[ValueLearner] = []
         present: list[int] = []
         found: list[Combined] = []
         metrics: list[Metric] = []
-        for order in orders:
-            learners = order.learners(critics)
-            values = order.values(learners)
+        tasks = [partial(_go_through, draw, critics, keeps=number == 0) for number, draw in enumerate(orders)]
+        for learners, values, metric, parts, batch in run_jobs(tasks, jobs):
             check_finite("Learned Stein test", "sum of Stein values", float(values.sum()))
             if not first:
                 first, present = learners, [i for i, learner in enumerate(learners) if learner.is_present]
-                if not present:
-                    break
-            found.append(combine(values[present], order.parts, order.batch))
-            metrics.append(order.context.metric)
+            if present:
+                found.append(combine(values[present], parts, batch))
+                metrics.append(metric)
         return cls([critics[i] for i in present], [first[i] for i in present], found, metrics)
 
     @property
@@ -103,6 +104,16 @@ class _Runs:
 _BLOCK_KEYS = ("block_z", "block_weight")
 
 
+def _go_through(
+    draw: Callable[[], Order], critics: list[CriticChoice], keeps: bool
+) -> tuple[list[ValueLearner], np.ndarray, Metric, Sequence[Tensor], int]:
+    """The learners after an order, if they are to be kept, their values, and what the order is."""
+    order = draw()
+    learners = order.learners(critics)
+    values = order.values(learners)
+    return learners if keeps else [], values, order.context.metric, order.parts, order.batch
+
+
 def _merged(pvalues: list[float]) -> float:
     return pvalues[0] if len(pvalues) == 1 else cauchy_pvalue(pvalues, [1.0] * len(pvalues))
 
@@ -117,6 +128,7 @@ def prequential_test(
     seed: int,
     starts: Tensor | None = None,
     chains: Chains | None = None,
+    jobs: int | None = None,
 ) -> TestResult:
     """Test the points block by block in several orders, and combine what the critics found.
 
@@ -130,17 +142,19 @@ def prequential_test(
         seed: The orders of the points and all that is random in the critics.
         starts: Points from which modes of the model are searched, too.
         chains: How the points are arranged in chains, where they are draws of them.
+        jobs: How many orders are gone through at once.
     """
     draws = [
         partial(Order.draw, points, model, blocks, next_seed(seed, number), starts, chains) for number in range(repeats)
     ]
     first = draws[0]()
-    orders = (first if number == 0 else draw() for number, draw in enumerate(draws))
+    # An order that is there already is not drawn again, unless it would have to travel.
+    orders = [lambda: first, *draws[1:]] if jobs is None else draws
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     closed = [critic for critic in critics if is_closed_form(critic)]
     trained = [critic for critic in critics if not is_closed_form(critic)]
     pairs = _pairs_of(points, closed, seed, chains) if repeats > 1 else ()
-    runs = [_Runs.through(orders, closed or trained)]
+    runs = [_Runs.through(orders, closed or trained, jobs)]
     if not runs[0].critics:
         raise InputError("critics", "the model has one mode as far as can be seen, so 'modes' has nothing to test")
     pvalues = runs[0].pvalues
@@ -155,7 +169,7 @@ def prequential_test(
             notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
             members = without
         else:
-            runs.append(_Runs.through([first], trained))
+            runs.append(_Runs.through([lambda: first], trained))
             members += [(p, _TRAINED_WEIGHT * len(runs[1].critics)) for p in runs[1].pvalues]
     if chains is not None:
         effective = float(np.median(np.concatenate([one.effective for run in runs for one in run.found])))
