@@ -137,3 +137,19 @@ def test_the_command_line_takes_a_file_and_a_model(tmp_path, capsys, monkeypatch
     ):
         code, _, err = run(*arguments)
         assert code == 2 and message in err and len(err.strip().splitlines()) == 1
+
+
+def test_the_command_line_checks_a_file(tmp_path, capsys, monkeypatch):
+    from steinscope.cli import main
+
+    (tmp_path / "checked.py").write_text(
+        "import pymc as pm\nwith pm.Model() as model:\n    pm.Normal('x', 0, 1, shape=2)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(4, 300, 2))
+    for name, scale, verdict in (("right.nc", 1.0, "nothing found"), ("narrow.nc", 0.7, "misfit")):
+        xarray.Dataset({"x": (("chain", "draw", "i"), scale * x)}).to_netcdf(name, group="posterior")
+        with pytest.raises(SystemExit) as done:
+            main(["check", name, "--model", "checked:model", "--critics", "linear", "--report", "page.html"])
+        assert done.value.code == 0 and f"verdict: {verdict}\n" in capsys.readouterr().out
+    assert "The draws do not fit the posterior" in (tmp_path / "page.html").read_text()

@@ -27,7 +27,7 @@ from steinscope.support.normal import normal_quantile, upper_tail
 from steinscope.supports import common_region, find_region
 from steinscope.unconstrained import Unconstrained
 
-__all__ = ["Difference", "Ranking", "compare"]
+__all__ = ["Difference", "Ranking", "compare", "sureness"]
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,7 @@ class Ranking:
         one = next(iter(self.estimates.values()))
         shared = 1 + one.n_test / (self.folds or 1) / (one.n_train + one.n_validation)
         covariance = np.atleast_2d(np.cov(values)) / values.shape[1] * shared
-        stderr = np.sqrt(np.maximum(_variances_of_differences(covariance), 0.0))
-        observed = (values.mean(1) - values[0].mean())[1:]
-        draws = _normal_draws(covariance)
-        # In each draw: the largest standardised difference to the smallest value.
-        best = draws.argmin(1)
-        spread = np.where(stderr[best] > 0, stderr[best], np.inf)
-        largest = ((draws - draws.min(1, keepdims=True)) / spread).max(1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.where(stderr[0, 1:] > 0, observed / stderr[0, 1:], np.where(observed > 0, np.inf, 0.0))
-        return np.array([float((largest < one).mean()) for one in z])
+        return sureness(values.mean(1), covariance)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table: one dictionary for each model, best first, those that failed last."""
@@ -312,6 +303,25 @@ class _Attempt:
             return self.task()
         except (InputError, NonFiniteError) as error:
             return error.problem if isinstance(error, InputError) else str(error)
+
+
+def sureness(values: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """How sure it is that the first value, the smallest, is really smaller than each of the others.
+
+    Arguments:
+        values: The values, in ascending order.
+        covariance: The covariance of their errors.
+    """
+    stderr = np.sqrt(np.maximum(_variances_of_differences(covariance), 0.0))
+    observed = (values - values[0])[1:]
+    draws = _normal_draws(covariance)
+    # In each draw: the largest standardised difference to the smallest value.
+    best = draws.argmin(1)
+    spread = np.where(stderr[best] > 0, stderr[best], np.inf)
+    largest = ((draws - draws.min(1, keepdims=True)) / spread).max(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(stderr[0, 1:] > 0, observed / stderr[0, 1:], np.where(observed > 0, np.inf, 0.0))
+    return np.array([float((largest < one).mean()) for one in z])
 
 
 def _variances_of_differences(covariance: np.ndarray) -> np.ndarray:

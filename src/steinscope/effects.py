@@ -73,7 +73,7 @@ def with_effects(
         about: What the model is called in words.
     """
     found = find_effects(points, chains) if result.rejected else ()
-    findings = tuple(replace(one, about=about) for one in (*result.findings, *found))
+    findings = tuple(one.of(about) for one in (*result.findings, *found))
     return replace(result, findings=findings, about=about)
 
 

@@ -47,6 +47,10 @@ class Finding:
         """The same finding, with the coordinates called by these names."""
         return self if names is None else replace(self, names=tuple(names[place] for place in self.coordinates))
 
+    def of(self, about: str) -> Finding:
+        """The same finding, with the model called by this word."""
+        return replace(self, about=about)
+
     def transformed(self, function: Callable[[float], float]) -> Finding:
         """The same finding, with another measure of its size."""
         sizes = {key: function(value) for key in ("size", "low", "high") if (value := getattr(self, key)) is not None}
@@ -137,6 +141,10 @@ class ModeFinding:
     stderr: float
     z: float
     about: str = "model"
+
+    def of(self, about: str) -> ModeFinding:
+        """The same finding, with the model called by this word."""
+        return replace(self, about=about)
 
     @property
     def is_small(self) -> bool:

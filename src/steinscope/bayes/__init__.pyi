@@ -4,6 +4,8 @@ from .blackjax import from_blackjax as from_blackjax
 from .numpyro import from_numpyro as from_numpyro
 from .posteriors import from_posterior as from_posterior
 from .pymc import from_pymc as from_pymc
+from .samples import SampleRanking as SampleRanking
+from .samples import compare_samples as compare_samples
 from .stan import from_stan as from_stan
 from .verdict import PosteriorCheck as PosteriorCheck
 from .verdict import check_posterior as check_posterior
