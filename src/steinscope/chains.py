@@ -41,6 +41,8 @@ LEAST_EFFECTIVE = 100
 # A batch is so many autocorrelation times that sums of batches are nearly independent.
 _TIMES_IN_BATCH = 5
 _COLUMNS_AT_ONCE = 64
+# Estimated from independent draws, the longest of many times is a little above 1.
+_NO_MEMORY = 1.3
 _LOOK_ROWS, _LOOK_LAGS, _LOOK_STDERRS = 4096, 16, 6.0
 
 
@@ -108,12 +110,13 @@ class Chains:
         return rows[:, self.length - self.slots * self.batch :].reshape(self.count, self.slots, self.batch)
 
     def parts(self, blocks: int, generator: torch.Generator) -> list[Tensor]:
-        """Rows of each block: stretches of time of all chains in random order, each a number of whole batches.
+        """Rows of each block: stretches of time of one chain or several, in random order, each of whole batches.
 
-        Where chains have too few batches for so many stretches, chains are divided, too.
+        Chains are independent of each other, and stretches of a chain nearly so. So there is a block for each chain, or
+        several where they are fewer than blocks.
         """
-        stretches = min(blocks, self.slots)
-        groups = min(self.count, math.ceil(blocks / stretches))
+        groups = min(self.count, blocks)
+        stretches = min(self.slots, math.ceil(blocks / groups))
         in_slots = self._in_slots
         cells = [cell.flatten() for group in in_slots.tensor_split(groups) for cell in group.tensor_split(stretches, 1)]
         return [cells[place] for place in torch.randperm(len(cells), generator=generator).tolist()]
@@ -311,8 +314,9 @@ def thin(draws: Any, *, every: int | None = None) -> Any:
 
     Arguments:
         draws: `Draws`, or an array of shape (chains, draws, ...).
-        every: One of how many draws is kept. By default as many are kept as the chains are worth, by the longest
-            autocorrelation time of the coordinates, their squares and their squared norm.
+        every: One of how many draws is kept. By default two autocorrelation times, the longest of the coordinates,
+            their squares and their squared norm: half as many draws as the chains are worth. After one time draws are
+            still so much alike that a test for independent points rejects too often.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(4, 500, 3))
@@ -327,7 +331,8 @@ def thin(draws: Any, *, every: int | None = None) -> Any:
         values = (values - values.mean((0, 1))) / np.maximum(values.std((0, 1)), 1e-300)
         squares = np.square(values)
         functions = np.concatenate([values, squares, squares.sum(2, keepdims=True)], 2)
-        every = math.ceil(max(1.0, float(autocorrelation_times(functions).max())))
+        longest = float(autocorrelation_times(functions).max())
+        every = min(x.shape[1], math.ceil(2 * longest)) if longest > _NO_MEMORY else 1
     every = check_count("every", every, most=x.shape[1])
     # The last draws are kept: if chains have not converged, they are the best of them.
     kept = slice((x.shape[1] - 1) % every, None, every)
