@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
@@ -96,11 +97,20 @@ def test_a_test_that_waits_can_be_stopped(stream, here):
     command = [sys.executable, "-m", "steinscope", "monitor", *MODEL, "x.csv", "--follow", "--batch", "600"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        command, cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=here,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell that runs the tests in the background has them ignore the signal, and so their children.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None and process.stdout.readline().startswith(b"600 points")
         process.send_signal(signal.SIGINT)
-        assert process.communicate()[1] == b"steinscope: stopped\n" and process.returncode == 130
+        try:
+            assert process.communicate(timeout=60)[1] == b"steinscope: stopped\n" and process.returncode == 130
+        finally:
+            process.kill()
 
 
 def test_rows_are_waited_for(tmp_path, monkeypatch):
