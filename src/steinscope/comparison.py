@@ -21,6 +21,7 @@ from steinscope.points import ScoredPoints, check_rows, rows_device, rows_dtype
 from steinscope.portfolio.choice import Critics
 from steinscope.scoring import is_scores, score_points
 from steinscope.settings import FitSettings
+from steinscope.shards import is_shards, open_shards
 from steinscope.support.checks import check_level, check_seed
 from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import normal_quantile, upper_tail
@@ -336,6 +337,12 @@ def _normal_draws(covariance: np.ndarray, count: int = 20_000) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((count, len(covariance))) @ root.T
 
 
+def _shape(scores: Any, name: str) -> tuple[int, ...]:
+    if is_shards(scores):
+        return open_shards(scores, name).shape
+    return tuple(np.shape(scores.score_rows if isinstance(scores, Draws) else scores))
+
+
 def _check_models(models: Any, shape: tuple[int, ...]) -> None:
     """Check the form of every model before any critic is trained."""
     if not isinstance(models, Mapping):
@@ -346,7 +353,7 @@ def _check_models(models: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(name, str):
             raise InputError("models", f"expected names that are strings, got {name!r}")
         if is_scores(model):
-            came = tuple(np.shape(model.score_rows if isinstance(model, Draws) else model))
+            came = _shape(model, f"models[{name!r}]")
             if came != tuple(shape):
                 raise InputError(
                     f"models[{name!r}]", f"an array of scores must have the shape of x, {tuple(shape)}, got {came}"

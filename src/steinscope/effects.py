@@ -40,6 +40,8 @@ _KINDS = 4
 _MOST_PAIRS = 1000
 _CHUNK_NUMBERS = 2_000_000
 _LEAST_FOR_FACTOR = 3
+# How many points weighted by the ratio of two marginals must be worth, as a share, for their distance to be told.
+_LEAST_ALIKE = 0.5
 _SURE = normal_quantile(0.975)
 
 
@@ -390,6 +392,9 @@ class _Shapes:
             ratio = torch.softmax(integrals @ weights, 0) * len(basis)
             share = (ratio - 1).abs().mean() / 2
             (slope,) = torch.autograd.grad(share, average)
+        if float(ratio.detach().square().mean()) > 1 / _LEAST_ALIKE:
+            # A few points stand for all of the model's mass: it is too far away for its share to be told.
+            return Finding("shape", (i,), z=z)
         stderr = float(self.view.errors((terms @ slope)[:, None]))
         return replace(_finding("shape", (i,), float(share.detach()), stderr), z=z)
 

@@ -21,7 +21,8 @@ class Finding:
             of the model. "scale": the spread of the points over that of the model. "factor": the same for all
             coordinates at once. "correlation": that of the points minus that of the model. "shape": the share of the
             mass of a coordinate that lies elsewhere. "dependence": how far the mean of the first coordinate given the
-            second is off, in standard deviations given all others, root mean square. Without a size: "constant",
+            second is off, in standard deviations given all others, root mean square. Without a size: "shape" where the
+            marginals are so far apart that it cannot be told, "constant",
             "outward" for scores that push points away from their middle, and "sign" if they do so in all coordinates.
         coordinates: Which coordinates it is about; none where it is about all of them.
         size: The size, where it has one.
@@ -81,7 +82,7 @@ class Finding:
             far = _sized(abs(size), least, most, f" {side} what the {self.about} says")
             return f"{one} and {two} have correlation {found:.2f}, {far}"
         if self.kind == "shape":
-            share = _sized(100 * size, max(0.0, 100 * low), 100 * high, "% of its mass lies elsewhere", "%")
+            share = _sized(100 * size, max(0.0, 100 * low), min(100.0, 100 * high), "% of its mass lies elsewhere", "%")
             return f"{one} has another shape than the {self.about} says: about {share}"
         far = _sized(size, low, high, " sd off on average")
         return f"{one} depends on {two} in another way than the {self.about} says: its mean given {two} is {far}"
@@ -94,6 +95,7 @@ class Finding:
 
 
 _WORDS = {
+    "shape": "{one} has another shape than the {about} says",
     "constant": "{one} is constant, and the {about} says that it varies",
     "outward": "the scores push {one} away from the middle of the points",
     "sign": "these scores point away from the points: were gradients of the potential energy, minus the log-density, "

@@ -15,7 +15,7 @@ import torch
 
 from steinscope import InputError
 from steinscope.data import read_idx, read_table, write_idx
-from steinscope.experiments.runner import _record_path, _run_and_record, read_record
+from steinscope.experiments.runner import _record_path, _run, read_record
 from steinscope.settings import RunSettings
 from steinscope.support.files import sealed_json
 from steinscope.training.checkpoint import CheckpointWarning, load_checkpoint, save_checkpoint
@@ -61,8 +61,9 @@ def loaded_run(path):
 
 def saved_trial(folder):
     (folder / "trials").mkdir()
-    _run_and_record(lambda trial, out: {"rate": 0.25, "values": [1, 2.5, None]}, TRIAL, folder)
-    return _record_path(folder / "trials", TRIAL)
+    path = _record_path(folder / "trials", TRIAL)
+    path.write_bytes(_run(lambda trial, out: {"rate": 0.25, "values": [1, 2.5, None]}, TRIAL, folder))
+    return path
 
 
 def loaded_trial(path):

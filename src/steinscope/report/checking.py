@@ -5,7 +5,7 @@ from __future__ import annotations
 from steinscope.bayes.verdict import PosteriorCheck
 from steinscope.report.charts import number
 from steinscope.report.page import Cell, Table, render
-from steinscope.support.checks import check_text
+from steinscope.support.checks import check_kind, check_text
 
 __all__ = ["report_check"]
 
@@ -24,6 +24,7 @@ def report_check(check: PosteriorCheck, *, data: str = "", model: str = "") -> s
         data: What the draws are called.
         model: What the model is called.
     """
+    check_kind("check", check, PosteriorCheck)
     verdict, headline = _HEADLINES[check.verdict]
     facts = [
         ("Draws", check_text("data", data)),
