@@ -232,19 +232,14 @@ def _check_no_chains(x: Any, chains: bool | None) -> None:
 
 
 def measure_chains(points: ScoredPoints, shape: tuple[int, int]) -> Chains:
-    """The autocorrelation time of chains: the largest over points, their squares, their norm, and scores.
+    """The autocorrelation time of chains: the longest of points, their squares and norm, scores, and x·s.
 
     Arguments:
         points: The draws, one chain after the other, with the model's scores.
         shape: The number and length of the chains.
     """
-    return Chains(*shape, time=max(1.0, max(map(float, _times(points, shape).values()))))
-
-
-def _times(points: ScoredPoints, shape: tuple[int, int]) -> dict[str, float]:
     x, score = (rows.reshape(len(rows), -1) for rows in points.take(slice(None)))
-    scale = x.double().std(0)
-    names: dict[str, float] = {"x": 0.0, "x²": 0.0, "scores": 0.0}
+    scale, longest = x.double().std(0), 1.0
     norm, along = (torch.zeros(len(x), dtype=torch.float64, device=x.device) for _ in range(2))
     for columns in torch.arange(x.shape[1]).split(_COLUMNS_AT_ONCE):
         part, slope = x[:, columns].double(), score[:, columns].double()
@@ -252,9 +247,8 @@ def _times(points: ScoredPoints, shape: tuple[int, int]) -> dict[str, float]:
         slope = slope * scale[columns]
         norm += part.square().sum(1)
         along += (part * slope).sum(1)
-        for name, values in (("x", part), ("x²", part.square()), ("scores", slope)):
-            names[name] = max(names[name], _longest(values, shape))
-    return {**names, "‖x‖²": _longest(norm[:, None], shape), "x·s": _longest(along[:, None], shape)}
+        longest = max(longest, *(_longest(values, shape) for values in (part, part.square(), slope)))
+    return Chains(*shape, time=max(longest, *(_longest(values[:, None], shape) for values in (norm, along))))
 
 
 def _longest(values: Tensor, shape: tuple[int, int]) -> float:
@@ -277,7 +271,7 @@ def autocorrelation_times(values: np.ndarray) -> np.ndarray:
         >>> bool(abs(autocorrelation_times(walk)[0] - 9) < 1.5)  # (1 + .8) / (1 - .8) is 9
         True
     """
-    chains, length, _ = values.shape
+    length = values.shape[1]
     deviations = values - values.mean((0, 1))
     spectrum = np.fft.rfft(deviations, 2 * length, axis=1)
     covariances = np.fft.irfft((spectrum * spectrum.conj()).real.mean(0), axis=0)[:length]

@@ -28,7 +28,7 @@ from steinscope.support.normal import normal_quantile, upper_tail
 from steinscope.supports import common_region, find_region
 from steinscope.unconstrained import Unconstrained
 
-__all__ = ["Difference", "Ranking", "compare", "sureness"]
+__all__ = ["Difference", "Ranking", "compare", "shared_points", "sureness"]
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Ranking:
         values = np.stack([one.values.reshape(-1, one.batch).mean(1) for one in self.estimates.values()])
         if len(values) < 2:
             return np.empty(0)
-        one = next(iter(self.estimates.values()))
-        shared = 1 + one.n_test / (self.folds or 1) / (one.n_train + one.n_validation)
+        # All estimates hold out the same points.
+        shared = shared_points(next(iter(self.estimates.values())), self.folds)
         covariance = np.atleast_2d(np.cov(values)) / values.shape[1] * shared
         return sureness(values.mean(1), covariance)
 
@@ -304,6 +304,11 @@ class _Attempt:
             return self.task()
         except (InputError, NonFiniteError) as error:
             return error.problem if isinstance(error, InputError) else str(error)
+
+
+def shared_points(estimate: Estimate, folds: int | None) -> float:
+    """By how much the variance of an estimate is larger because folds learn from the points of each other."""
+    return 1 + estimate.n_test / (folds or 1) / (estimate.n_train + estimate.n_validation)
 
 
 def sureness(values: np.ndarray, covariance: np.ndarray) -> np.ndarray:

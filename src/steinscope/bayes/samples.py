@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from steinscope.chains import Chains, in_chains, measure_chains, scores_in_chains
-from steinscope.comparison import Difference, sureness
+from steinscope.comparison import Difference, shared_points, sureness
 from steinscope.critics.fitting import DEFAULT_FIT
 from steinscope.densities import model_of
 from steinscope.draws import Draws
@@ -60,7 +60,7 @@ class SampleRanking:
     def variance(self, name: str) -> float:
         """The variance of the error of a discrepancy, larger by the points that folds share, as in `compare`."""
         one = self.estimates[name]
-        return one.stderr**2 * (1 + one.n_test / (self.folds or 1) / (one.n_train + one.n_validation))
+        return one.stderr**2 * shared_points(one, self.folds)
 
     def difference(self, a: str, b: str) -> Difference:
         """How much larger the discrepancy of `a` is than that of `b`. Samples are independent: their errors add up."""

@@ -138,8 +138,8 @@ def check_posterior(draws: Any, *, alpha: float = 0.05, critics: Critics = "auto
     """
     if not isinstance(draws, Draws):
         raise InputError("draws", f"expected Draws, as from_pymc and others make them, got {type(draws).__name__}")
-    if draws.x.shape[1] < _LEAST_DRAWS:
-        raise InputError("draws", f"expected at least {_LEAST_DRAWS} draws in each chain, got {draws.x.shape[1]}")
+    if draws.length < _LEAST_DRAWS:
+        raise InputError("draws", f"expected at least {_LEAST_DRAWS} draws in each chain, got {draws.length}")
     columns = np.moveaxis(draws.x.astype(np.float64), 2, 0)
     test, problem = _tested(draws, alpha, critics, seed)
     known = {
@@ -150,7 +150,7 @@ def check_posterior(draws: Any, *, alpha: float = 0.05, critics: Critics = "auto
     }
     verdict, reasons = _judge(test, problem, draws.x.shape[:2], **known)
     return PosteriorCheck(
-        verdict, reasons, test, problem, **known, names=draws.names, chains=draws.chains, draws=draws.x.shape[1]
+        verdict, reasons, test, problem, **known, names=draws.names, chains=draws.chains, draws=draws.length
     )
 
 

@@ -70,8 +70,6 @@ def check(
     check_output(report, "report", ".html")
     if not is_posterior(x):
         raise InputError("x", f"expected a .nc file with a posterior, got {x}; steinscope test takes points")
-    if model is None:
-        raise InputError("model", f"{x} is a posterior: give the model that was sampled as --model MODULE:MODEL")
     draws = load_draws(x, model)
     from steinscope.bayes import check_posterior
 
@@ -79,7 +77,7 @@ def check(
     if report is not None:
         from steinscope.report import report_check
 
-        write_output(report, report_check(checked, data=x, model=model), "report")
+        write_output(report, report_check(checked, data=x, model=model or ""), "report")
     if json:
         print(json_text(checked.to_dict()))
     elif not quiet:

@@ -150,14 +150,16 @@ def is_posterior(source: str) -> bool:
     return source.lower().endswith(".nc")
 
 
-def load_draws(source: str, model: str, name: str = "model") -> Draws:
+def load_draws(source: str, model: str | None, name: str = "model") -> Draws:
     """Draws in a netCDF file, with scores of a model by its name `package.module:object`.
 
     Arguments:
         source: The file.
-        model: What the user typed. The code of the module is run.
+        model: What the user typed, if anything. The code of the module is run.
         name: What the user calls the model, for messages.
     """
+    if model is None:
+        raise InputError(name, f"{source} is a posterior: give the model that was sampled as --model MODULE:MODEL")
     from steinscope.bayes import from_posterior
 
     found = _find_object(model, name)

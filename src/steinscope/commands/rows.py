@@ -13,6 +13,7 @@ from typing import TextIO
 import numpy as np
 
 from steinscope.commands.inputs import STANDARD_INPUT, read_points
+from steinscope.data.tables import is_number
 from steinscope.errors import InputError
 
 __all__ = ["arriving_rows"]
@@ -106,14 +107,14 @@ class _Text:
         cells = [cell.strip().strip('"') for cell in (line.split(self.mark) if self.mark else line.split())]
         if is_first:
             self.width = len(cells)
-            if self.header or (self.header is None and not any(map(_is_number, cells))):
+            if self.header or (self.header is None and not any(map(is_number, cells))):
                 return None
         if len(cells) != self.width:
             raise InputError(
                 "x", f"{self.shown}, line {self.number} has {len(cells)} columns, expected {self.width} as before"
             )
         for column, cell in enumerate(cells, start=1):
-            if not _is_number(cell):
+            if not is_number(cell):
                 came = f"holds {cell[:30]!r}" if cell else "is empty"
                 raise InputError("x", f"{self.shown}, line {self.number}, column {column} {came}, expected a number")
         return [float(cell) for cell in cells]
@@ -124,11 +125,3 @@ def _open(source: str) -> TextIO:
         return open(source, encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError("x", f"cannot read {source}: {error.strerror or error}") from None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -152,8 +152,6 @@ def test(
 def _load(x: str, score: str | None, model: str | None, samples: str | None, header: bool | None) -> tuple:
     """The points, what they are held against, and the names of their coordinates."""
     if is_posterior(x):
-        if model is None:
-            raise InputError("model", f"{x} is a posterior: give the model that was sampled as --model MODULE:MODEL")
         draws = load_draws(x, model)
         return draws, draws.model, draws.names
     table = read_points(x, header=header)

@@ -20,7 +20,7 @@ from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError, first_line
 from steinscope.support.checks import check_flag
 
-__all__ = ["SUFFIXES", "Table", "load_table", "read_table"]
+__all__ = ["SUFFIXES", "Table", "is_number", "load_table", "read_table"]
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 # Larger .npy files stay on the disk, and their rows are read when they are needed.
@@ -213,7 +213,7 @@ def _is_header(first: list[str], header: bool | None, path: Path, name: str) -> 
     """Whether the cells of the first line are names. Refuses what could as well be a point, and row numbers."""
     labels = [str(number) for number in range(len(first))]
     # A line with some numbers is no line of names: one with a missing value must not be passed over.
-    are_names = bool(first) and not any(map(_is_number, first))
+    are_names = bool(first) and not any(map(is_number, first))
     are_labels = first[1:] == labels[:-1]
     is_index = len(first) > 1 and (not first[0] or _INDEX_NAME.fullmatch(first[0]) is not None)
     if is_index and header is not False and (are_names or are_labels):
@@ -250,7 +250,7 @@ def _wrong_cell(path: Path, delimiter: str, skipped: int) -> str | None:
             if len(row) != width:
                 return f"line {reader.line_num} has {len(row)} columns, expected {width} as in the lines before"
             for column, cell in enumerate(row, start=1):
-                if not _is_number(cell):
+                if not is_number(cell):
                     came = f"holds {_shortened(cell)!r}" if cell.strip() else "is empty"
                     return f"line {reader.line_num}, column {column} {came}, expected a number"
     return None
@@ -289,7 +289,8 @@ def _read_parquet(path: Path, name: str) -> Table:
     return Table(array, names)
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether the text of a cell is a number."""
     try:
         float(cell)
     except ValueError:
