@@ -53,7 +53,8 @@ FIT = {
 TRAIN = {
     "steps": is_count,
     "batch_size": is_count,
-    "lr": is_positive,
+    "lr": or_none(is_positive),
+    "clip": or_none(is_positive),
     "auxiliary_lr": or_none(is_positive),
     "weight_decay": is_not_negative,
     "average": or_none(lambda value: is_number(value, lambda number: 0 < number < 1)),

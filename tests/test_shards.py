@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from steinscope import InputError, discrepancy, gof_test
 from steinscope.models import Gaussian
+from steinscope.report.rows import flat_rows
 from steinscope.shards import Shards, open_shards
 
 from helpers import normal
@@ -130,3 +131,14 @@ def test_a_damaged_shard_is_one_line(tmp_path):
 def test_chains_are_one_array(folder):
     with pytest.raises(InputError, match="x: chains must be one array, got shards"):
         gof_test(folder[0] / "x", Gaussian(torch.zeros(4)), chains=True)
+
+
+def test_reports_draw_shards(folder):
+    where, x = folder
+    np.testing.assert_array_equal(flat_rows(where / "x", "points"), x)
+
+
+@pytest.mark.parametrize("value", ["", [""]])
+def test_an_empty_path_is_not_the_current_directory(value):
+    with pytest.raises(InputError, match="^x: expected an array, or the path of a directory or file, got ''$"):
+        gof_test(value, np.zeros((3, 2)))

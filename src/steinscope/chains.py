@@ -212,7 +212,7 @@ def scores_in_chains(model: Any, shape: tuple[int, int] | None, name: str = "mod
 def _one_array(x: Any, name: str) -> Tensor | np.memmap:
     rows = check_rows(x, name)
     if isinstance(rows, Shards):
-        raise InputError(name, "chains must be one array, got shards")
+        raise InputError(name, "chains must be one array, got shards or partitions of Dask")
     return rows
 
 
@@ -297,7 +297,8 @@ def dependence_note(points: ScoredPoints) -> str | None:
     lag = int(found.amax(1).argmax()) + 1
     return (
         f"rows are like earlier ones (autocorrelation {float(found.max()):.2f} at lag {lag}), and this p-value is for "
-        "independent points: if these are draws of Markov chains, pass them as (chains, draws, ...) with chains=True"
+        "independent points: if these are draws of Markov chains, pass them as (chains, draws, ...) with chains=True "
+        "(--chains); if rows are only sorted, by class for instance, it does not matter"
     )
 
 

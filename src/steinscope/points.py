@@ -1,12 +1,13 @@
 """From what users hold to tensors, and the checks on the way.
 
 Arrays in memory become tensors at once. A NumPy memmap stays where it is, and so
-do shards: their rows are read when they are needed.
+do shards: their rows are read when they are needed. What Dask holds is written to the disk first.
 """
 
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,12 +21,16 @@ from steinscope.errors import InputError, first_line
 from steinscope.frames import Names, frame_numbers, is_frame
 from steinscope.metric import Metric
 from steinscope.shapes import flattened
-from steinscope.shards import Shards, is_shards, open_shards
+from steinscope.shards import Shards, is_dask, is_shards, open_dask, open_shards, rows_of
 from steinscope.unconstrained import Unconstrained
 
 __all__ = [
+    "VISIT_ROWS",
+    "Extent",
     "Rows",
     "ScoredPoints",
+    "SumVisitor",
+    "Visitor",
     "check_device",
     "check_dtype",
     "check_rows",
@@ -40,6 +45,7 @@ __all__ = [
 Rows = Tensor | np.memmap | Shards
 """Rows of numbers: a tensor, or a memmap or shards, which are read block by block."""
 
+VISIT_ROWS = 8192
 _BLOCK_BYTES = 2**25
 # The largest product of a distance and a score whose fourth power float32 still holds, with room for sums.
 _MOST_NARROW = 1e8
@@ -51,8 +57,8 @@ def check_rows(
     """`value` as rows of finite numbers, or an `InputError` that names it.
 
     Arguments:
-        value: A tensor, a NumPy array or memmap, a data frame, nested lists, or the path of shards or a list of their
-            paths; the first axis is the sample.
+        value: A tensor, a NumPy array or memmap, a data frame, nested lists, the path of shards or a list of their
+            paths, or an array or data frame of Dask; the first axis is the sample.
         name: What the user calls it.
         dtype: The floating type to compute in; by default that of `value`, float32 where it has none or a narrower one.
         device: Where to compute; by default where `value` is.
@@ -60,6 +66,8 @@ def check_rows(
     dtype, device = check_dtype(dtype), check_device(device)
     if is_shards(value):
         rows: Rows = open_shards(value, name)
+    elif is_dask(value):
+        rows = open_dask(value, name)
     elif isinstance(value, np.memmap | Shards):
         if value.dtype.kind not in "fiu":
             raise InputError(name, f"expected real numbers, got a memmap of {value.dtype}")
@@ -129,12 +137,12 @@ def read_rows(
         chosen = rows[index] if isinstance(index, slice) else rows.index_select(0, index.to(rows.device))
         return chosen.to(dtype=dtype, device=device)
     if isinstance(index, slice):
-        block = np.array(rows[index])
+        block = rows[index] if isinstance(rows, Shards) else rows_of(rows, index)
     else:
         wanted = index.cpu().numpy()
         order = np.argsort(wanted, kind="stable")
         block = np.empty((len(wanted), *rows.shape[1:]), dtype=rows.dtype)
-        block[order] = rows[wanted[order]]
+        block[order] = rows[wanted[order]] if isinstance(rows, Shards) else rows_of(rows, wanted[order])
     tensor = torch.from_numpy(_native(block))
     return tensor.to(dtype=dtype or rows_dtype(tensor), device=device)
 
@@ -144,6 +152,68 @@ def temporary_rows(shape: tuple[int, ...], dtype: torch.dtype) -> np.memmap:
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
     with tempfile.TemporaryFile(prefix="steinscope-") as file:
         return np.memmap(file, dtype=numpy_dtype, mode="w+", shape=shape)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far points and scores reach in each coordinate.
+
+    Arguments:
+        lowest: The smallest value of each coordinate.
+        highest: The largest.
+        largest: The largest size of each score.
+    """
+
+    lowest: Float[Tensor, " d"]
+    highest: Float[Tensor, " d"]
+    largest: Float[Tensor, " d"]
+
+    @classmethod
+    def of(cls, points: ScoredPoints) -> Extent:
+        """That of points."""
+        found = []
+        for start, stop in row_blocks(points.x):
+            x, score = (flattened(rows).double() for rows in points.take(slice(start, stop)))
+            found.append(cls(x.amin(0), x.amax(0), score.abs().amax(0)))
+        return cls.over(found)
+
+    @classmethod
+    def over(cls, parts: Sequence[Extent]) -> Extent:
+        """That of all parts together."""
+        lowest, highest, largest = (
+            torch.stack([getattr(part, key) for part in parts]) for key in ("lowest", "highest", "largest")
+        )
+        return cls(lowest.amin(0), highest.amax(0), largest.amax(0))
+
+    def is_wide(self, first: Float[Tensor, "1 ..."]) -> bool:
+        """Whether products of scores and distances from the first point are too large for float32."""
+        centre = flattened(first).double()[0]
+        farthest = torch.maximum(self.highest - centre, centre - self.lowest)
+        return float((farthest * self.largest).max()) > _MOST_NARROW
+
+
+class Visitor(ABC):
+    """What looks at points batch by batch, and remembers something of them."""
+
+    @abstractmethod
+    def __call__(self, rows: Tensor, x: Float[Tensor, "n d"], score: Float[Tensor, "n d"]) -> None:
+        """Look at a batch: the numbers of its rows, and its points and scores as vectors."""
+
+
+class SumVisitor(Visitor):
+    """A visitor that remembers sums, so that several of its kind can look at points in several places."""
+
+    @abstractmethod
+    def apart(self) -> SumVisitor:
+        """A copy that has seen nothing yet, for points elsewhere."""
+
+    @abstractmethod
+    def brought(self) -> SumVisitor:
+        """What such a copy brings back: itself, without what it took to look."""
+
+    @abstractmethod
+    def join(self, other: Any) -> None:
+        """Add what such a copy has seen."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +262,11 @@ class ScoredPoints:
         """Whether points and scores are both in memory."""
         return isinstance(self.x, Tensor) and isinstance(self.score, Tensor)
 
+    @property
+    def is_afar(self) -> bool:
+        """Whether the points stay on other machines, where visitors go to see them."""
+        return False
+
     def subset(self, index: Tensor) -> ScoredPoints:
         """The points of these rows. Points in memory are copied; points on the disk are not read yet."""
         if self.index is not None:
@@ -215,13 +290,7 @@ class ScoredPoints:
         """
         if self.dtype == torch.float64:
             return self
-        farthest = largest = torch.zeros(self.dim, dtype=torch.float64, device=self.device)
-        first = flattened(read_rows(self.x, slice(1), device=self.device)).double()
-        for start, stop in row_blocks(self.x):
-            x, score = (flattened(rows).double() for rows in self.take(slice(start, stop)))
-            farthest = torch.maximum(farthest, (x - first).abs().amax(0))
-            largest = torch.maximum(largest, score.abs().amax(0))
-        if float((farthest * largest).max()) <= _MOST_NARROW:
+        if not Extent.of(self).is_wide(read_rows(self.x, slice(1), device=self.device)):
             return self
         x, score = (rows.double() if isinstance(rows, Tensor) else rows for rows in (self.x, self.score))
         return replace(self, x=x, score=score, dtype=torch.float64)
@@ -239,6 +308,12 @@ class ScoredPoints:
         """All points in order, `size` at a time."""
         for start in range(0, len(self), size):
             yield self.take(slice(start, start + size))
+
+    def visit(self, rows: Tensor, visitor: Visitor) -> None:
+        """Show the points of these rows to a visitor, batch by batch."""
+        for index in rows.split(VISIT_ROWS):
+            if len(index):
+                visitor(index, *(part.reshape(len(index), -1) for part in self.take(index)))
 
 
 def joined(parts: Sequence[ScoredPoints]) -> ScoredPoints:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.densities import as_density, model_of, placement
+from steinscope.densities import as_density, evaluating, model_of, placement
 from steinscope.draws import Draws
 from steinscope.errors import InputError
 from steinscope.frames import Names, coordinate_names, is_frame
@@ -25,11 +25,19 @@ from steinscope.points import (
     temporary_rows,
 )
 from steinscope.shapes import flattened
-from steinscope.shards import is_shards
+from steinscope.shards import Shards, is_dask, is_shards
 from steinscope.supports import find_region
 from steinscope.unconstrained import Unconstrained
 
-__all__ = ["is_scores", "make_points", "pair_points", "score_points", "score_rows", "unconstrained_rows"]
+__all__ = [
+    "check_some_nonzero",
+    "is_scores",
+    "make_points",
+    "pair_points",
+    "score_points",
+    "score_rows",
+    "unconstrained_rows",
+]
 
 # The arrays of one batch stay within the processor's cache, or a few of them in memory.
 _SCORE_BATCH_BYTES = 2**24
@@ -140,9 +148,9 @@ def pair_points(
 
 
 def is_scores(model: Any) -> bool:
-    """Whether a model was given by its scores: an array or a data frame of whichever library, shards, or `Draws`."""
-    is_array = isinstance(model, Tensor | list | tuple) or hasattr(type(model), "__array__") or is_frame(model)
-    return is_array or is_shards(model)
+    """Whether a model was given by its scores: an array or a data frame of any library, shards, or `Draws`."""
+    is_array = isinstance(model, Tensor | Shards | list | tuple) or hasattr(type(model), "__array__") or is_frame(model)
+    return is_array or is_shards(model) or is_dask(model)
 
 
 def score_rows(
@@ -181,7 +189,7 @@ def score_rows(
             )
         if coordinates is not None:
             scores = _unconstrained_scores(scores, x, coordinates, dtype)
-        _check_some_nonzero(is_part or _any_nonzero(scores), name, len(x))
+        check_some_nonzero(is_part or _any_nonzero(scores), name, len(x))
         return scores
     try:
         density = as_density(model)
@@ -189,17 +197,18 @@ def score_rows(
         shape = x.shape if coordinates is None else (len(x), *coordinates.shape)
         scores = _empty_rows(x, shape, dtype, device)
         any_nonzero = False
-        for start, stop in row_blocks(x, _SCORE_BATCH_BYTES, batch_size):
-            batch = read_rows(x, slice(start, stop), dtype=model_dtype, device=model_device)
-            score = _checked_score(density.score(batch), batch, start)
-            if coordinates is not None:
-                score = coordinates.scores(coordinates.points(batch.double()), score)
-            any_nonzero = any_nonzero or bool(score.any())
-            _write(scores, start, score)
+        with evaluating(model):
+            for start, stop in row_blocks(x, _SCORE_BATCH_BYTES, batch_size):
+                batch = read_rows(x, slice(start, stop), dtype=model_dtype, device=model_device)
+                score = _checked_score(density.score(batch), batch, start)
+                if coordinates is not None:
+                    score = coordinates.scores(coordinates.points(batch.double()), score)
+                any_nonzero = any_nonzero or bool(score.any())
+                _write(scores, start, score)
     except InputError as error:
         # A model does not know what the user calls it.
         raise error.renamed(name) from error.__cause__
-    _check_some_nonzero(is_part or any_nonzero, name, len(x))
+    check_some_nonzero(is_part or any_nonzero, name, len(x))
     return scores
 
 
@@ -256,7 +265,14 @@ def _any_nonzero(scores: Rows) -> bool:
     return any(bool(read_rows(scores, slice(start, stop)).any()) for start, stop in row_blocks(scores))
 
 
-def _check_some_nonzero(any_nonzero: bool, name: str, n: int) -> None:
+def check_some_nonzero(any_nonzero: bool, name: str, n: int) -> None:
+    """An `InputError` for a model whose score is zero everywhere.
+
+    Arguments:
+        any_nonzero: Whether any of its scores is not.
+        name: What the user calls the model.
+        n: How many points it was looked at.
+    """
     if not any_nonzero:
         raise InputError(
             name,

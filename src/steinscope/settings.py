@@ -5,8 +5,8 @@ Nothing here imports torch, so that the command line can list them without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -121,32 +121,34 @@ class TrainSettings:
     Arguments:
         steps: Steps of the model in all, those before a resumed checkpoint included.
         batch_size: Points in each batch. Steps of the critic take batches of their own.
-        lr: The learning rate of Adam.
-        auxiliary_lr: That of the critic or log-normaliser; by default the same.
+        lr: The learning rate; by default what the objective suggests: 0.005 for lsd, otherwise 0.001.
+        auxiliary_lr: That of the critic or log-normaliser; by default 0.001 for lsd, otherwise the same.
         betas: Adam's coefficients.
-        lr_decay: Let both learning rates fall to zero along half a cosine.
+        lr_decay: Let both learning rates fall to zero along half a cosine; by default for lsd.
         weight_decay: Added to the model's gradient as weight_decay times the weights.
         average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999.
         noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
             of the steps, and helps where modes lie apart.
+        clip: Shorten the model's gradient to this norm where it is longer.
         seed: The source of all that is random.
     """
 
     steps: int = 2000
     batch_size: int = 128
-    lr: float = 1e-3
+    lr: float | None = None
     auxiliary_lr: float | None = None
     betas: tuple[float, float] = (0.5, 0.9)
-    lr_decay: bool = False
+    lr_decay: bool | None = None
     weight_decay: float = 0.0
     average: float | None = None
     noise: float | None = None
+    clip: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         _keep(self, check_steps, "steps")
         _keep(self, check_count, "batch_size")
-        _keep(self, partial(check_number, over=0), "lr", "auxiliary_lr", "noise")
+        _keep(self, partial(check_number, over=0), "lr", "auxiliary_lr", "noise", "clip")
         _keep(self, partial(check_number, least=0), "weight_decay")
         _keep(self, check_level, "average")
         _keep(self, check_seed, "seed")
@@ -155,6 +157,11 @@ class TrainSettings:
             raise InputError("betas", f"expected two numbers, got {self.betas!r}")
         betas = tuple(check_number("betas", beta, least=0, under=1) for beta in self.betas)
         object.__setattr__(self, "betas", betas)
+
+    def with_suggestions(self, suggestions: Mapping[str, Any]) -> TrainSettings:
+        """These settings, with those of an objective where nothing was said."""
+        names = [name for name in ("lr", "auxiliary_lr", "lr_decay") if getattr(self, name) is None]
+        return replace(self, **{name: suggestions[name] for name in names})
 
     def fixed(self) -> dict[str, Any]:
         """What must stay the same when a run is resumed. The number of steps may grow unless something falls to zero
@@ -166,6 +173,7 @@ class TrainSettings:
             "betas": list(self.betas),
             "lr_decay": self.steps if self.lr_decay else False,
             "weight_decay": self.weight_decay,
+            "clip": self.clip,
             "average": self.average,
             "noise": None if self.noise is None else [self.noise, self.steps],
             "seed": self.seed,

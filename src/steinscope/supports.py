@@ -267,6 +267,19 @@ def _image(transform: Transform, constraint: constraints.Constraint | None) -> c
     if None in known or not transform.bijective:
         return transform.codomain
     (low, high), domain, codomain = (ends for ends in known if ends is not None)
+    if bool(torch.isneginf(low).all() and torch.isposinf(high).all()):
+        return transform.codomain
+    try:
+        return _between(transform, low, high, domain, codomain)
+    except (NotImplementedError, RuntimeError):
+        # The layers of a flow are monotone in no single coordinate: they have no sign, or take whole points alone.
+        return transform.codomain
+
+
+def _between(
+    transform: Transform, low: Tensor, high: Tensor, domain: tuple[Tensor, Tensor], codomain: tuple[Tensor, Tensor]
+) -> constraints.Constraint:
+    """The image of an interval under a monotone transform."""
     rises = torch.as_tensor(transform.sign) > 0
 
     def moved(value: Tensor) -> Tensor:

@@ -2,13 +2,12 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from scipy import stats
 
-from steinscope.gof.combination import cauchy_pvalue, combine, combined_pvalue, soft_maximum
+from steinscope.gof.combination import BlockSums, cauchy_pvalue, combine_sums, combined_pvalue, soft_maximum
 from steinscope.support.normal import upper_tail
 
 
@@ -70,8 +69,13 @@ def test_more_misfit_never_makes_a_pvalue_larger(z, rho, more, position):
 def test_scores_and_correlations_are_those_of_the_values():
     """Against the definition: sums over roots of sums of squares, for all points and block by block."""
     values = np.random.default_rng(0).normal(0.3, 1.0, size=(2, 9))
-    parts = [torch.zeros(size) for size in (5, 4, 2, 3)]
-    found = combine(values, parts)
+    blocks = [BlockSums.empty(2) for _ in range(3)]
+    for block, part in zip(blocks, np.split(values, [4, 6], axis=1), strict=True):
+        block.add(part[:, :1])
+        others = BlockSums.empty(2)
+        others.add(part[:, 1:])
+        block.join(others)
+    found = combine_sums(blocks)
     norm = np.sqrt((values**2).sum(1))
     np.testing.assert_allclose(found.z, values.sum(1) / norm)
     np.testing.assert_allclose(found.norm, norm)
@@ -92,6 +96,8 @@ def test_the_cauchy_combination_is_that_of_scipy():
     # Tiny p-values are not rounded to zero or to those of tan, and one that is zero stays the smallest of all.
     assert cauchy_pvalue([1e-200, 0.5], [1, 1]) == pytest.approx(2e-200)
     assert cauchy_pvalue([0.0, 0.5], [1, 1]) == 0.0
+    # So small that one over it is no number: no warning either.
+    assert cauchy_pvalue([1e-310, 0.5], [1, 1]) == 0.0
     # One order that has seen nothing does not outweigh the others.
     assert cauchy_pvalue([1.0, 0.001], [1, 1]) == cauchy_pvalue([0.99, 0.001], [1, 1]) < 0.003
 

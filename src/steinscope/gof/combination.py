@@ -15,7 +15,16 @@ from steinscope.chains import batch_scores
 from steinscope.support.normal import normal_quantile, upper_tail
 from steinscope.support.randomness import make_generator
 
-__all__ = ["ORDER_NOTE", "Combined", "cauchy_pvalue", "combine", "combined_pvalue", "soft_maximum"]
+__all__ = [
+    "ORDER_NOTE",
+    "BlockSums",
+    "Combined",
+    "cauchy_pvalue",
+    "combine_sums",
+    "combine_values",
+    "combined_pvalue",
+    "soft_maximum",
+]
 
 _NORMAL_DRAWS = 2**15
 _LEAST_FROM_DRAWS = 1e-3
@@ -43,32 +52,92 @@ class Combined:
     block_weight: np.ndarray
     effective: np.ndarray
 
+    def only(self, chosen: Sequence[int]) -> Combined:
+        """The same of some of the learners."""
+        return Combined(
+            self.z[chosen], self.correlation[np.ix_(chosen, chosen)], *(part[chosen] for part in self._rest)
+        )
 
-def combine(values: np.ndarray, parts: Sequence[Tensor], batch: int = 1) -> Combined:
+    @property
+    def _rest(self) -> tuple[np.ndarray, ...]:
+        return self.norm, self.block_z, self.block_weight, self.effective
+
+
+@dataclass
+class BlockSums:
+    """Sums over the values of a block.
+
+    Arguments:
+        total: The sum of the values of each learner.
+        products: The sums of their products.
+        count: How many values there are.
+    """
+
+    total: np.ndarray
+    products: np.ndarray
+    count: int = 0
+
+    @classmethod
+    def empty(cls, learners: int) -> BlockSums:
+        """Sums over nothing."""
+        return cls(np.zeros(learners), np.zeros((learners, learners)))
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> BlockSums:
+        """Sums over values, learner by point."""
+        sums = cls.empty(len(values))
+        sums.add(values)
+        return sums
+
+    def add(self, values: np.ndarray) -> None:
+        """Add the values of some points, learner by point."""
+        self.total += values.sum(1)
+        self.products += values @ values.T
+        self.count += values.shape[1]
+
+    def join(self, other: BlockSums) -> None:
+        """Add sums over other points."""
+        self.total += other.total
+        self.products += other.products
+        self.count += other.count
+
+
+def combine_sums(blocks: Sequence[BlockSums]) -> Combined:
     """z-scores and their correlation from the weighted Stein values of each learner.
 
     The sum over the root of the sum of squares is asymptotically standard normal. Normalising once, and not in each
-    block, keeps the effect of skewed values of order 1/√n. Of dependent draws the sums of batches take the place of
-    single values.
+    block, keeps the effect of skewed values of order 1/√n.
 
     Arguments:
-        values: The weighted values, learner by point.
-        parts: The rows of each block, of which the first has no values.
-        batch: How many values in a row make a batch; 1 for independent points.
+        blocks: The sums over each tested block.
     """
-    if batch > 1:
-        return _combine_batches(values, [len(part) // batch for part in parts[1:]], batch)
-    starts = np.cumsum([0, *(len(part) for part in parts[1:-1])])
-    block_norm = np.sqrt(np.maximum(np.add.reduceat(np.square(values), starts, axis=1), 1e-300))
-    block_z = np.add.reduceat(values, starts, axis=1) / block_norm
-    products = values @ values.T
+    totals = np.stack([block.total for block in blocks], 1)
+    block_norm = np.sqrt(np.maximum(np.stack([np.diagonal(block.products) for block in blocks], 1), 1e-300))
+    products = np.sum([block.products for block in blocks], 0)
     norm = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
     correlation = products / np.outer(norm, norm)
-    effective = np.full(len(values), float(values.shape[1]))
-    return Combined(values.sum(1) / norm, correlation, norm, block_z, block_norm / norm[:, None], effective)
+    effective = np.full(len(norm), float(sum(block.count for block in blocks)))
+    return Combined(totals.sum(1) / norm, correlation, norm, totals / block_norm, block_norm / norm[:, None], effective)
 
 
-def _combine_batches(values: np.ndarray, counts: Sequence[int], batch: int) -> Combined:
+def combine_values(blocks: Sequence[np.ndarray], batch: int) -> Combined:
+    """The same for dependent draws, of which the sums of batches take the place of single values.
+
+    Arguments:
+        blocks: The weighted values of each tested block, learner by point.
+        batch: How many values in a row make a batch.
+    """
+    alive = np.flatnonzero([any(block[learner].any() for block in blocks) for learner in range(len(blocks[0]))])
+    if len(alive) < len(blocks[0]):
+        # A learner that has nothing to test has values of zero, which have no scale.
+        found = combine_sums([BlockSums.of(block) for block in blocks])
+        if len(alive):
+            others = combine_values([block[alive] for block in blocks], batch)
+            found.correlation[np.ix_(alive, alive)] = others.correlation
+            for name in ("z", "norm", "block_z", "block_weight", "effective"):
+                getattr(found, name)[alive] = getattr(others, name)
+        return found
+    values, counts = np.concatenate(blocks, axis=1), [block.shape[1] // batch for block in blocks]
     sums = values.reshape(len(values), -1, batch).sum(2)
     products = sums @ sums.T
     variance = np.maximum(np.diagonal(products), 1e-300)
@@ -122,7 +191,7 @@ def cauchy_pvalue(pvalues: Sequence[float], weights: Sequence[float]) -> float:
     """
     p, w = np.minimum(np.asarray(pvalues, float), _LARGEST_PVALUE), np.asarray(weights, float)
     # 1 / tan(π p), which is exact for small p, where tan(π(½ - p)) is not.
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         mean = float((w / np.tan(np.pi * p)).sum() / w.sum())
     return math.atan2(1.0, mean) / math.pi
 

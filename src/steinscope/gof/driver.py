@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
 
 from steinscope.chains import dependence_note, in_chains, measure_chains, scores_in_chains
+from steinscope.cluster.points import ClusterPoints, points_on_cluster
 from steinscope.densities import model_of
 from steinscope.draws import Draws
 from steinscope.effects import with_effects
@@ -16,8 +18,18 @@ from steinscope.errors import InputError
 from steinscope.gof.pairs import few_points_test
 from steinscope.gof.prequential import prequential_test
 from steinscope.gof.split import split_test
+from steinscope.gof.trials import HEAD_ROWS
 from steinscope.modes.weights import check_starts
-from steinscope.portfolio.choice import Critics, choose_critics, is_closed_form
+from steinscope.portfolio.choice import (
+    CLOSED_FORM,
+    CriticChoice,
+    Critics,
+    choose_critics,
+    critic_name,
+    is_closed_form,
+    is_made_of_sums,
+)
+from steinscope.registries import CRITICS
 from steinscope.results import TestResult, with_support
 from steinscope.scoring import make_points
 from steinscope.support.checks import check_choice, check_count, check_level, check_seed
@@ -56,7 +68,8 @@ def gof_test(
 
     Arguments:
         x: The points, an array (n, ...), a data frame, a memmap, or the path of a directory of .npy or Parquet
-            shards (or a list of such files); or `Draws` of a posterior. At least 20 points;
+            shards (or a list of such files), or an array or data frame of Dask; or `Draws` of a posterior. Where a
+            client of Dask is active, shards and partitions stay where they are. At least 20 points;
             fewer than 100 are too few for critics to learn from: then the test is over all pairs of points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: Where the model's density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint
@@ -100,7 +113,11 @@ def gof_test(
     check_choice("scheme", scheme, ("prequential", "split"))
     x, shape = in_chains(x, chains)
     model = scores_in_chains(model_of(x, model), shape)
-    points = make_points(x, model, support=support, names=names, dtype=dtype, device=device).with_room()
+    options = {"support": support, "names": names, "dtype": dtype, "device": device}
+    # How many blocks there may be depends on the points, so that a wrong number is refused later.
+    can_stay = scheme == "prequential" and shape is None and isinstance(blocks, Integral) and blocks > 1
+    points = points_on_cluster(x, model, **options, least=int(blocks) * HEAD_ROWS) if can_stay else None
+    points = (make_points(x, model, **options) if points is None else points).with_room()
     dependence = None if shape is None else measure_chains(points, shape).checked()
     about = "posterior" if isinstance(x, Draws) else "model"
     if scheme == "split":
@@ -111,6 +128,9 @@ def gof_test(
         return with_support(with_effects(split_test(points, alpha, seed, progress), points, about=about), points)
     model = unconstrained_model(model, points.coordinates)
     chosen = choose_critics(critics, model, len(points), "test")
+    left: list[str] = []
+    if points.is_afar:
+        chosen, left = _made_of_sums(chosen, is_choice=critics in ("auto", CLOSED_FORM, ["auto"], [CLOSED_FORM]))
     starts = check_starts(starts, points, model, points.coordinates)
     if len(points) < LEAST_POINTS:
         return with_support(replace(few_points_test(points, chosen, alpha, seed), about=about), points)
@@ -121,4 +141,27 @@ def gof_test(
     result = prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts, dependence, jobs)
     if note is not None:
         result = replace(result, notes=(*result.notes, note))
-    return with_support(with_effects(result, points, dependence, about), points)
+    result = with_support(with_effects(result, points, dependence, about), points)
+    if isinstance(points, ClusterPoints):
+        without = f"; critics that need single points were not run: {', '.join(left)}" if left else ""
+        result = replace(result, notes=(*result.notes, f"the points stayed on the cluster: {points.traffic}{without}"))
+    return result
+
+
+def _made_of_sums(critics: list[CriticChoice], is_choice: bool) -> tuple[list[CriticChoice], list[str]]:
+    """The critics that need no more than sums over most points, and the names of those that do.
+
+    Arguments:
+        critics: The critics that apply.
+        is_choice: Whether they were chosen for the user. One that was asked for by name is not left out in silence.
+    """
+    kept = [critic for critic in critics if is_made_of_sums(critic)]
+    left = [critic_name(critic) for critic in critics if not is_made_of_sums(critic)]
+    if left and not (kept and is_choice):
+        able = ", ".join(repr(name) for name in CRITICS if is_made_of_sums(name))
+        raise InputError(
+            "critics",
+            f"{left[0]!r} learns from single points, and these stay on the cluster; expected some of {able}, or points "
+            "in one array",
+        )
+    return kept, left

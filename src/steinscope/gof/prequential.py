@@ -7,7 +7,7 @@ Tests over all pairs of points join them where points are few. The Cauchy combin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 from steinscope.chains import Chains
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe
-from steinscope.gof.combination import ORDER_NOTE, Combined, cauchy_pvalue, combine, combined_pvalue, soft_maximum
+from steinscope.gof.combination import ORDER_NOTE, Combined, cauchy_pvalue, combined_pvalue, soft_maximum
 from steinscope.gof.orders import Order, Passage, explain_orders
 from steinscope.gof.pairs import MOST_POINTS, PAIR_CRITICS, pair_tests
 from steinscope.metric import Metric
@@ -57,20 +57,23 @@ class _Runs:
 
     @classmethod
     def through(
-        cls, orders: Sequence[Callable[[], Order]], critics: list[CriticChoice], jobs: int | None = None
+        cls,
+        orders: Sequence[Callable[[], Order]],
+        critics: list[CriticChoice],
+        run: Callable[[list[Any]], Iterable[Any]],
     ) -> _Runs:
-        """Send the critics through the orders, several at once if there are jobs."""
+        """Send the critics through the orders, as `run` does such tasks."""
         first: list[ValueLearner] = []
         present: list[int] = []
         found: list[Combined] = []
         metrics: list[Metric] = []
         tasks = [partial(_go_through, draw, critics, keeps=number == 0) for number, draw in enumerate(orders)]
-        for learners, values, metric, parts, batch in run_jobs(tasks, jobs):
-            check_finite("Learned Stein test", "sum of Stein values", float(values.sum()))
+        for learners, one, metric in run(tasks):
+            check_finite("Learned Stein test", "sum of Stein values", float((one.z * one.norm).sum()))
             if not first:
                 first, present = learners, [i for i, learner in enumerate(learners) if learner.is_present]
             if present:
-                found.append(combine(values[present], parts, batch))
+                found.append(one.only(present))
                 metrics.append(metric)
         return cls([critics[i] for i in present], [first[i] for i in present], found, metrics)
 
@@ -106,12 +109,16 @@ _BLOCK_KEYS = ("block_z", "block_weight")
 
 def _go_through(
     draw: Callable[[], Order], critics: list[CriticChoice], keeps: bool
-) -> tuple[list[ValueLearner], np.ndarray, Metric, Sequence[Tensor], int]:
-    """The learners after an order, if they are to be kept, their values, and what the order is."""
+) -> tuple[list[ValueLearner], Combined, Metric]:
+    """The learners after an order, if they are to be kept, what they found, and its coordinates."""
     order = draw()
     learners = order.learners(critics)
-    values = order.values(learners)
-    return learners if keeps else [], values, order.context.metric, order.parts, order.batch
+    found = order.results(learners)
+    return learners if keeps else [], found, order.context.metric
+
+
+def _one_by_one(tasks: list[Callable[[], Any]]) -> Iterable[Any]:
+    return (task() for task in tasks)
 
 
 def _merged(pvalues: list[float]) -> float:
@@ -149,12 +156,14 @@ def prequential_test(
     ]
     first = draws[0]()
     # An order that is there already is not drawn again, unless it would have to travel.
-    orders = [lambda: first, *draws[1:]] if jobs is None else draws
+    orders = [lambda: first, *draws[1:]] if jobs is None or points.is_afar else draws
+    # Where the points are elsewhere, so is the work on each order.
+    run = _one_by_one if points.is_afar else partial(run_jobs, jobs=jobs)
     # Critics in closed form go first: where they have rejected beyond doubt nobody else need run.
     closed = [critic for critic in critics if is_closed_form(critic)]
     trained = [critic for critic in critics if not is_closed_form(critic)]
     pairs = _pairs_of(points, closed, seed, chains) if repeats > 1 else ()
-    runs = [_Runs.through(orders, closed or trained, jobs)]
+    runs = [_Runs.through(orders, closed or trained, run)]
     if not runs[0].critics:
         raise InputError("critics", "the model has one mode as far as can be seen, so 'modes' has nothing to test")
     pvalues = runs[0].pvalues
@@ -169,7 +178,7 @@ def prequential_test(
             notes.append(f"the critics in closed form reject beyond doubt, so others were not run: {left}")
             members = without
         else:
-            runs.append(_Runs.through([lambda: first], trained))
+            runs.append(_Runs.through([lambda: first], trained, _one_by_one))
             members += [(p, _TRAINED_WEIGHT * len(runs[1].critics)) for p in runs[1].pvalues]
     if chains is not None:
         effective = float(np.median(np.concatenate([one.effective for run in runs for one in run.found])))
@@ -184,6 +193,10 @@ def prequential_test(
     ways = [(critic, run.passages(draws, i)) for run in runs for i, critic in enumerate(run.critics)]
 
     def explain(worst: int, position: int) -> Explanation:
+        if points.is_afar:
+            raise InputError(
+                "explain", "the points stayed on the cluster; test some of them in memory and explain that"
+            )
         critic, passages = ways[position]
         return explain_orders(points, passages, critic, results[position].z, worst)
 

@@ -31,6 +31,8 @@ class AdditiveLearner(Learner):
     """
 
     name = "additive"
+    totals = ("count", "sums")
+    at_home = ("squares", "feature_squares", "ratio")
     frequencies = FREQUENCIES
     fallback = 3
     most = 1000
@@ -98,7 +100,7 @@ class AdditiveLearner(Learner):
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
         features = self._features(x)
         n = len(x)
-        self.sums.addmm_(score.T, features.view(n, -1))
+        self.sums = torch.addmm(self.sums, score.T, features.view(n, -1))
         self._diagonal(self.sums).add_(self._slope_sums(features.sum(0), n))
         self.count += n
         m = min(n, self.variance_points - self.variance_count)
@@ -149,7 +151,8 @@ class AdditiveLearner(Learner):
 
     def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
         """Output coordinate, function and input coordinate of each kept entry."""
-        d, columns = self.ratio.shape
+        d = len(self.centre)
+        columns = len(self.rate) * d
         column = self.kept % columns
         return self.kept // columns, column // d, column % d
 

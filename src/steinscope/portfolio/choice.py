@@ -27,6 +27,7 @@ __all__ = [
     "critic_name",
     "estimate_learners",
     "is_closed_form",
+    "is_made_of_sums",
     "make_learner",
     "may_be_absent",
 ]
@@ -82,6 +83,13 @@ def critic_name(critic: CriticChoice) -> str:
 def is_closed_form(critic: CriticChoice) -> bool:
     """Whether it takes milliseconds, and so runs first."""
     return isinstance(critic, str) and CRITICS[critic].is_closed_form
+
+
+def is_made_of_sums(critic: CriticChoice) -> bool:
+    """Whether a test can learn it, after the first points, from sums over points alone."""
+    if isinstance(critic, Critic):
+        return isinstance(critic, Features)
+    return CRITICS[critic].load().totals is not None
 
 
 def may_be_absent(critic: CriticChoice) -> bool:

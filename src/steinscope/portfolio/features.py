@@ -25,6 +25,8 @@ class FeatureLearner(Learner):
         ridge: r in a test, as a share of the mean diagonal entry of G.
     """
 
+    totals = ("count", "gram", "cross")
+
     def __init__(self, feature_map: FeatureMap, ridge: float = 1.0) -> None:
         self.feature_map, self.ridge = feature_map, ridge
 

@@ -65,6 +65,9 @@ class KernelLearner(_WithPoints):
     """
 
     most_points = 4096
+    # The first points are its points.
+    totals = ()
+    at_home = ("batches",)
 
     def __init__(self, factor: float = 0.5, kernel: KernelName = "gaussian") -> None:
         super().__init__(factor)
@@ -73,10 +76,6 @@ class KernelLearner(_WithPoints):
     @classmethod
     def for_estimate(cls, context: Context) -> Sequence[Learner]:
         return tuple(LandmarkLearner(factor) for factor in LandmarkLearner.factors)
-
-    def begin(self, x: FlatPoints, score: FlatPoints) -> None:
-        super().begin(x, score)
-        self.radial = radial(self.kernel, self.width)
 
     def refit(self) -> None:
         self.x, self.score = self._points()
@@ -89,13 +88,12 @@ class KernelLearner(_WithPoints):
     def restore(self, state: dict[str, Any]) -> None:
         x, score = state["points"]
         self.width, self.count, self.batches = state["width"], state["count"], [(x, score)]
-        self.radial = radial(self.kernel, self.width)
         self.x, self.score = x[: state["fitted"]], score[: state["fitted"]]
 
     def _weights(self, x: FlatPoints) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Squared distances to the points seen, and the kernel with its derivatives, over their number."""
         squared = squared_distances(x, self.x)
-        value, first, second = (part / len(self.x) for part in self.radial(squared))
+        value, first, second = (part / len(self.x) for part in radial(self.kernel, self.width)(squared))
         return squared, value, first, second
 
     def value_and_divergence(self, x: FlatPoints) -> tuple[FlatPoints, PerPoint]:

@@ -12,7 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -54,6 +54,10 @@ class ValueLearner(ABC):
     """
 
     name: str
+    totals: ClassVar[tuple[str, ...] | None] = None
+    """The attributes that are sums over the points, after the first batch; None where sums are not enough."""
+    at_home: ClassVar[tuple[str, ...]] = ()
+    """The attributes that neither values nor sums over further points need."""
 
     @classmethod
     def for_test(cls, context: Context) -> ValueLearner:
@@ -80,6 +84,29 @@ class ValueLearner(ABC):
     def is_present(self) -> bool:
         """Whether it takes part in the test, which it may decide by the first batch alone."""
         return True
+
+    def apart(self) -> ValueLearner:
+        """A copy whose sums begin at zero, to give values and take in points elsewhere."""
+        other = copy.copy(self)
+        for name in self.at_home:
+            vars(other).pop(name, None)
+        for name in self.totals or ():
+            value = getattr(self, name)
+            # Zeros need not travel: they get their size from the first points.
+            setattr(other, name, value.new_zeros((1,) * value.ndim) if isinstance(value, Tensor) else 0)
+        return other
+
+    def brought(self) -> ValueLearner:
+        """A copy that has the sums and nothing else."""
+        other = copy.copy(self)
+        vars(other).clear()
+        vars(other).update({name: getattr(self, name) for name in self.totals or ()})
+        return other
+
+    def join(self, other: ValueLearner) -> None:
+        """Add the sums of a copy that has taken in points elsewhere."""
+        for name in self.totals or ():
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def state(self) -> dict[str, Any]:
         """What it has learned: numbers, tensors, and lists of them, which can be saved."""

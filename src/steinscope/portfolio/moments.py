@@ -18,6 +18,7 @@ class MeanLearner(Learner):
     """The constant critic f(x) = the average of the scores. It sees a wrong mean, with far less noise than `linear`."""
 
     name = "mean"
+    totals = ("count", "total")
 
     def begin(self, x: FlatPoints, score: FlatPoints) -> None:
         self.count = 0
@@ -30,7 +31,7 @@ class MeanLearner(Learner):
         return score @ self.offset
 
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
-        self.total += score.sum(0)
+        self.total = self.total + score.sum(0)
         self.count += len(x)
 
     def refit(self) -> None:
@@ -49,6 +50,7 @@ class LinearLearner(Learner):
     """
 
     name = "linear"
+    totals = ("count", "products", "total", "gram", "moved")
 
     def __init__(self, is_solved: bool = False) -> None:
         self.is_solved = is_solved
@@ -76,12 +78,12 @@ class LinearLearner(Learner):
 
     def observe(self, x: FlatPoints, score: FlatPoints) -> None:
         moved = x - self.centre
-        self.products += score.T @ moved
-        self.total += score.sum(0)
+        self.products = self.products + score.T @ moved
+        self.total = self.total + score.sum(0)
         self.count += len(x)
         if self.is_solved:
-            self.gram += moved.T @ moved
-            self.moved += moved.sum(0)
+            self.gram = self.gram + moved.T @ moved
+            self.moved = self.moved + moved.sum(0)
 
     def refit(self) -> None:
         matrix = self.products / self.count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from steinscope.errors import InputError
 from steinscope.support.checks import check_count
 
-__all__ = ["as_they_end", "on_cluster", "run_jobs"]
+__all__ = ["as_they_end", "cluster_client", "on_cluster", "run_jobs"]
 
 Result = TypeVar("Result")
 
@@ -76,6 +77,23 @@ def _is_on_cluster() -> bool:
     from joblib.parallel import get_active_backend
 
     return type(get_active_backend()[0]).__name__ == "DaskDistributedBackend"
+
+
+def cluster_client() -> Any | None:
+    """The client of a Dask cluster that is active in this process, if there is one and this is not a task of it."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        distributed.get_worker()
+        return None
+    except ValueError:
+        pass
+    try:
+        client = distributed.default_client()
+    except ValueError:
+        return None
+    return None if client.asynchronous or client.status != "running" else client
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-__all__ = ["normal_of_student", "normal_quantile", "upper_tail"]
+__all__ = ["normal_of_student", "normal_quantile", "student_of_normal", "upper_tail"]
 
 
 def normal_quantile(probability: float) -> float:
@@ -40,3 +40,14 @@ def normal_of_student(t: float, degrees: int) -> float:
     """
     size = (8 * degrees + 1) / (8 * degrees + 3) * math.sqrt(degrees * math.log1p(t * t / degrees))
     return math.copysign(size, t)
+
+
+def student_of_normal(z: float, degrees: int) -> float:
+    """The inverse of `normal_of_student`.
+
+    Example:
+        >>> round(student_of_normal(1.645, 19), 3)
+        1.729
+    """
+    size = abs(z) * (8 * degrees + 3) / (8 * degrees + 1)
+    return math.copysign(math.sqrt(degrees * math.expm1(size**2 / degrees)), z)

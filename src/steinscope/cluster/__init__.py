@@ -1,0 +1,1 @@
+"""Points that stay on the workers of a Dask cluster."""
