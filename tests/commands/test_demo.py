@@ -5,10 +5,10 @@ import pytest
 
 @pytest.mark.slow
 def test_the_demo_ranks_and_tests_models_and_writes_what_it_names(command, tmp_path):
-    done = command("demo", "--out", tmp_path, "--points", 1500, "--steps", 40)
+    done = command("demo", "--out", tmp_path, "--points", 4000, "--steps", 40)
     assert done.code == 0 and done.err == ""
     table = [line for line in done.out.splitlines() if line[:1] in ("1", "2", "3", "4") and " ± " in line]
-    models = ("one Gaussian", "two Gaussians", "half-trained EBM", "trained EBM")
+    models = ("one Gaussian", "two Gaussians", "early EBM", "trained EBM")
     assert len(table) == 4 and all(any(name in line for line in table) for name in models)
     assert all("rejected, p = " in line or "nothing found, p = " in line for line in table)
     page = (tmp_path / "report.html").read_text()

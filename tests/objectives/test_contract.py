@@ -105,7 +105,8 @@ def test_images_need_no_flattening(name):
 
 # Denoising and Langevin chains have a known bias, which these settings keep below the tolerance.
 SETTINGS = {
-    "lsd": lambda: LearnedStein(MLP(2, width=32), critic_steps=2),
+    "lsd": LearnedStein,
+    "lsd, critic of the paper": lambda: LearnedStein(MLP(2, width=32), critic_steps=2),
     "lsd, plain critic": lambda: LearnedStein(MLP(2, width=32), critic_steps=2, precondition=False),
     "score matching": ScoreMatching,
     "sliced score matching": lambda: ScoreMatching("sliced", probes=4, noise="rademacher"),
@@ -133,7 +134,14 @@ def test_the_truth_is_where_training_ends(name):
 
 # Every argument of every objective, with a value that is not its default.
 OTHER_SETTINGS = {
-    LearnedStein: {"critic": MLP(2), "l2": 2.0, "critic_steps": 3, "precondition": False, "shrinkage": 0.2},
+    LearnedStein: {
+        "critic": MLP(2),
+        "l2": 2.0,
+        "critic_steps": 3,
+        "precondition": False,
+        "shrinkage": 0.2,
+        "residual": False,
+    },
     ScoreMatching: {"trace": "sliced", "probes": 2, "noise": "rademacher"},
     DenoisingScoreMatching: {"sigma": 0.7},
     NoiseContrast: {"ratio": 2},

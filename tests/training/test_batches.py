@@ -102,13 +102,13 @@ def test_bad_data(x, message):
         train(Gaussian(torch.zeros(2)), x, steps=1, batch_size=10)
 
 
-def test_a_stream_has_no_length():
+def test_an_empty_stream():
     class Stream(IterableDataset):
         def __iter__(self):
             return iter(())
 
-    with pytest.raises(InputError, match="x: expected a Dataset with a length; give a function that draws batches"):
-        make_batches(Stream(), 10, seed=0)
+    with pytest.raises(InputError, match="x: expected at least one batch, got an empty DataLoader"):
+        make_batches(Stream(), 10, seed=0).look(1)
 
 
 def test_a_function_that_fails_is_one_line():

@@ -67,7 +67,7 @@ def test_a_run_is_what_was_asked_for(tmp_path):
 def test_a_run_is_resumed_to_the_same_bits(tmp_path):
     for path, lengths in (("whole", [12]), ("parts", [5, 9, 12])):
         for steps in lengths:
-            train_run(RunSettings(data="moons", steps=steps, **SMALL), tmp_path / path)
+            train_run(RunSettings(data="moons", steps=steps, lr_decay=False, **SMALL), tmp_path / path)
     last = "checkpoints/step-000000012.safetensors"
     assert (tmp_path / "whole" / last).read_bytes() == (tmp_path / "parts" / last).read_bytes()
 
@@ -116,3 +116,18 @@ def test_points_are_a_name_or_rows(tmp_path):
     assert run_points(str(tmp_path / "line.npy")).shape == (5, 1)
     with pytest.raises(InputError, match="data: expected one of .* or a file, got 'mooons'; did you mean 'moons'"):
         run_points("mooons")
+
+
+def test_points_of_a_run_are_not_read_from_the_standard_input(tmp_path):
+    with pytest.raises(InputError, match="^data: a run that is resumed reads its points again: save them to a file"):
+        train_run(RunSettings(data="-", **SMALL), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_knows_the_names_of_its_columns(tmp_path):
+    rows = "\n".join(f"{i % 7},{i % 5}" for i in range(60))
+    (tmp_path / "x.csv").write_text(f"mass,size\n{rows}\n")
+    train_run(RunSettings(data=str(tmp_path / "x.csv"), steps=2, **SMALL), tmp_path / "run")
+    assert load_run(tmp_path / "run").names == ("mass", "size")
+    train_run(RunSettings(data="moons", steps=2, **SMALL), tmp_path / "moons")
+    assert load_run(tmp_path / "moons").names is None

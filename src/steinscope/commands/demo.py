@@ -11,7 +11,7 @@ from steinscope.support.files import check_directory
 __all__ = ["demo"]
 
 
-def demo(*, out: Path = Path("results/demo"), points: Count = 6000, steps: Count = 1500) -> None:
+def demo(*, out: Path = Path("results/demo"), points: Count = 16_000, steps: Count = 2000) -> None:
     """Train an energy-based model, rank it among others, test each, and write a report; about a minute.
 
     Examples:
@@ -25,7 +25,7 @@ def demo(*, out: Path = Path("results/demo"), points: Count = 6000, steps: Count
     out
         The directory for the report, the figure, and the arrays to continue with.
     points
-        How many points; a third of them are held out to rank and test the models.
+        How many points; an eighth of them are held out to rank and test the models.
     steps
         How many steps to train for.
     """

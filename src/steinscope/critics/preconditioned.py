@@ -14,7 +14,11 @@ from steinscope.shapes import PerPoint, Points, flattened
 from steinscope.support.checks import check_number
 from steinscope.support.tensors import check_tensor
 
-__all__ = ["Preconditioned"]
+__all__ = ["Preconditioned", "shrunk_covariance"]
+
+_SHRINKAGES = (0.0, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
+# In more coordinates the covariance is not worth its price, and few points say nothing about it.
+_MOST_COORDINATES = 2000
 
 
 class Preconditioned(Critic):
@@ -50,16 +54,8 @@ class Preconditioned(Critic):
     @classmethod
     def from_data(cls, critic: Critic, x: Points, shrinkage: float = 0.01) -> Preconditioned:
         """Whiten by the mean and covariance of x, the covariance shrunk a little towards its mean eigenvalue."""
-        shrinkage = check_number("shrinkage", shrinkage, least=0, most=1)
         flat = flattened(check_tensor("x", x)).double()
-        if len(flat) < 2:
-            raise InputError("x", f"expected at least 2 points to whiten by, got {len(flat)}")
-        covariance = torch.atleast_2d(torch.cov(flat.T))
-        level = float(covariance.diagonal().mean())
-        if not level > 0.0:
-            raise InputError("x", "all points are the same, so they cannot be whitened")
-        covariance = (1 - shrinkage) * covariance
-        covariance.diagonal().add_(shrinkage * level)
+        covariance = shrunk_covariance(flat, check_number("shrinkage", shrinkage, least=0, most=1))
         return cls(critic, flat.mean(0).to(x.dtype), covariance)
 
     @property
@@ -74,12 +70,12 @@ class Preconditioned(Critic):
     def forward(self, x: Points) -> Points:
         """The value f(x) at each point."""
         g = self.critic(self._whiten(x))
-        return (flattened(g) @ self.colouring).view(x.shape)
+        return self.unwhiten(g.view(x.shape))
 
     def value_and_divergence(self, x: Points, generator: torch.Generator | None = None) -> tuple[Points, PerPoint]:
         """f(x) and ∇·f(x) at each point."""
         g, divergence = self.critic.value_and_divergence(self._whiten(x), generator)
-        return (flattened(g) @ self.colouring).view(x.shape), divergence
+        return self.unwhiten(g.view(x.shape)), divergence
 
     def stein(self, x: Points, score: Points, generator: torch.Generator | None = None) -> tuple[PerPoint, PerPoint]:
         """The Stein value of f and the squared norm of g at each point."""
@@ -91,3 +87,50 @@ class Preconditioned(Critic):
 
     def _whiten(self, x: Points) -> Points:
         return ((flattened(x) - self.mean) @ self.whitening).view(x.shape)
+
+    def unwhiten(self, values: Points) -> Points:
+        """Values of g as values of f."""
+        return (flattened(values) @ self.colouring).view(values.shape)
+
+
+def shrunk_covariance(x: Float[Tensor, "n d"], shrinkage: float | None) -> Float[Tensor, "d d"]:
+    """The covariance of points, moved towards a multiple of the identity, in double precision.
+
+    Arguments:
+        x: The points.
+        shrinkage: How far, from 0 to 1; None for what gives a fifth of the points the highest Gaussian likelihood when
+            it is used on the others. In more than 2000 coordinates that is 1.
+    """
+    x = x.double()
+    if len(x) < 2:
+        raise InputError("x", f"expected at least 2 points to whiten by, got {len(x)}")
+    if shrinkage is None:
+        shrinkage = _likeliest_shrinkage(x) if x.shape[1] <= _MOST_COORDINATES else 1.0
+    covariance = torch.atleast_2d(torch.cov(x.T))
+    level = float(covariance.diagonal().mean())
+    if not level > 0.0:
+        raise InputError("x", "all points are the same, so they cannot be whitened")
+    covariance = (1 - shrinkage) * covariance
+    covariance.diagonal().add_(shrinkage * level)
+    return covariance
+
+
+def _likeliest_shrinkage(x: Float[Tensor, "n d"]) -> float:
+    n = len(x) - len(x) // 5
+    if n < 2 or n == len(x):
+        return 1.0
+    known, others = x[:n], x[n:] - x[:n].mean(0)
+    covariance = torch.atleast_2d(torch.cov(known.T))
+    eigenvalues, vectors = torch.linalg.eigh(covariance)
+    level, squares = eigenvalues.mean(), (others @ vectors).square()
+    if not float(level) > 0.0:
+        return 1.0
+    best, found = -torch.inf, 1.0
+    for shrinkage in _SHRINKAGES:
+        variances = (1 - shrinkage) * eigenvalues + shrinkage * level
+        if float(variances.min()) <= 1e-12 * float(level):
+            continue
+        likelihood = float(-0.5 * ((squares / variances).sum(1).mean() + variances.log().sum()))
+        if likelihood > best:
+            best, found = likelihood, shrinkage
+    return found

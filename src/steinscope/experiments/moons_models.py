@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 
-from steinscope.critics.mlp import MLP
-from steinscope.models.ebm import EBM
+from steinscope.models.ebm import EBM, Perceptron
 from steinscope.models.gaussian import Gaussian
-from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.training.driver import train
 
 __all__ = ["LEAST_STEPS", "fit_models", "make_ebm", "train_ebm"]
 
 LEAST_STEPS = 10
 _WIDTH = 100
+_STEEPNESS = 3.0
 
 
 def fit_models(x: torch.Tensor) -> dict[str, Any]:
@@ -26,32 +25,34 @@ def fit_models(x: torch.Tensor) -> dict[str, Any]:
 
 def make_ebm(x: torch.Tensor) -> EBM:
     """The energy-based model before it is trained."""
-    return EBM.perceptron(2, _WIDTH, mean=x.mean(0), std=x.std(0) + 1)
+    network = Perceptron(2, _WIDTH)
+    with torch.no_grad():
+        # Steeper functions of the plane: the moons are thin, and a first layer of small weights learns that slowly.
+        for parameter in network.layers[0].parameters():
+            parameter.mul_(_STEEPNESS)
+    return EBM(network, 2, mean=x.mean(0), std=x.std(0) + 1)
 
 
 def train_ebm(x: torch.Tensor, steps: int) -> dict[str, Any]:
-    """An energy-based model halfway through its training, and at the end."""
-    halfway: dict[str, Any] = {}
+    """An energy-based model after a tenth of its training, and at the end."""
+    early: dict[str, Any] = {}
 
     def keep(step: int, model: torch.nn.Module, row: dict[str, float]) -> None:
-        if step <= steps / 2:
-            halfway["half-trained EBM"] = copy.deepcopy(model)
+        if step <= steps / 10:
+            early["early EBM"] = copy.deepcopy(model)
 
     result = train(
         make_ebm(x),
         x,
-        objective=LearnedStein(MLP(2, _WIDTH, skip=True)),
         steps=steps,
-        batch_size=512,
-        lr=4e-3,
-        lr_decay=True,
+        batch_size=256,
         average=0.99,
         # The moons overlap while there is noise, so that the model learns how much mass each of them has.
-        noise=1.0,
+        noise=0.5,
         log_every=steps // LEAST_STEPS,
         callbacks=[keep],
     )
-    return {**halfway, "trained EBM": result.averaged}
+    return {**early, "trained EBM": result.averaged}
 
 
 def _two_gaussians() -> Any:

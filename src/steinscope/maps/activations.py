@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from steinscope.support.randomness import PartGenerator
+
 __all__ = ["dropout_mask", "linear_with_trace", "swish_with_derivative", "swish_with_tangent"]
 
 
@@ -30,7 +32,8 @@ class _SwishWithDerivative(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_h: Tensor, grad_d: Tensor) -> tuple[Tensor, None]:
         u, h, d = ctx.saved_tensors
-        return _second_derivative(u, h, d).mul_(grad_d).addcmul_(grad_h, d), None
+        # Not in place: several gradients may come at once, where a Jacobian is taken.
+        return torch.addcmul(_second_derivative(u, h, d) * grad_d, grad_h, d), None
 
 
 def _swish(a: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,6 +131,14 @@ def dropout_mask(like: Tensor, rate: float, generator: torch.Generator) -> Tenso
     """
     levels = 2**16
     dropped = round(rate * levels)
+    if isinstance(generator, PartGenerator):
+        # As with `normal_rows`: the processes together have the mask of one.
+        whole = like.new_empty(generator.parts * len(like), *like.shape[1:])
+        return _mask(whole, dropped, levels, generator)[generator.part :: generator.parts]
+    return _mask(like, dropped, levels, generator)
+
+
+def _mask(like: Tensor, dropped: int, levels: int, generator: torch.Generator) -> Tensor:
     size = like.numel()
     words = torch.empty(-(-size // 4), dtype=torch.int64, device=like.device)
     words.random_(-(2**63), None, generator=generator)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,34 +16,57 @@ from steinscope.critics.network import as_critic
 from steinscope.critics.preconditioned import Preconditioned
 from steinscope.densities import Density, WithScoreAlong, as_density, call_model, differentiable_score
 from steinscope.errors import InputError
+from steinscope.maps.divergence import value_and_hutchinson
 from steinscope.objectives.base import AuxiliaryObjective
-from steinscope.shapes import Points, Scalar, flattened
+from steinscope.objectives.score_network import ScoreNetwork
+from steinscope.shapes import PerPoint, Points, Scalar, flattened
 from steinscope.stein import PenalisedLSD
-from steinscope.support.checks import check_count, check_number
+from steinscope.support.checks import check_count, check_flag, check_number
 
 __all__ = ["LearnedStein"]
 
+# Of the network that learns the score of the data.
+_WIDTH, _DROPOUT = 128, 0.2
+# Random directions for each held-out point.
+_PROBES = 4
+
 
 class LearnedStein(AuxiliaryObjective):
-    """Train a critic to see the misfit, and the model to hide it.
+    r"""Train a critic to see the misfit, and the model to hide it.
 
-    The critic maximises its mean Stein value minus λE‖f‖². The model minimises the mean of s·f with the critic held
+    The critic f maximises its mean Stein value minus λE‖f‖². The model minimises the mean of s·f with the critic held
     fixed: the divergence of f does not depend on the model and is left out.
 
+    By default the critic is what the model's score differs by from that of the data, $f = (s - g) / 2\lambda$, with g a
+    Gaussian's score plus a network. Its penalised discrepancy is the score matching objective of the model minus that
+    of g, over 2λ. So g learns the score of the data, whatever the model is, and need not follow the model about.
+
+    Held-out points watch over g: the network that was best on them is the one that is used. If g is right, then
+    $E[s \cdot g + \nabla \cdot s] = 0$ for the model's score s. As far as held-out points say otherwise, g is blind to
+    where the model went, and that term is added to the loss, which makes it score matching.
+
+    With `residual=False`, or with a critic of your own, the network is f itself, as in the paper.
+
     Arguments:
-        critic: The critic or network to start from; by default an `MLP` of two layers with 300 units and a linear skip.
-        l2: The penalty λ.
-        critic_steps: Steps of the critic before each step of the model, each on its own batch.
-        precondition: Whether the critic works in coordinates in which the points have identity covariance. It makes the
-            problem well conditioned whatever the scale of the data.
+        critic: The critic or network to start from; by default an `MLP` with two hidden layers and a linear skip, of
+            128 units with dropout where it is the network of g, and of 300 units without where it is f.
+        l2: The penalty λ. With g it only scales the losses.
+        critic_steps: Steps of the critic before each step of the model, each on its own batch; by default 2 for g and 5
+            for f.
+        precondition: Whether the network works in coordinates in which the points have identity covariance. It makes
+            the problem well conditioned whatever the scale of the data.
         shrinkage: How far the covariance is moved towards a multiple of the identity before that, from 0 to 1. With 1
-            the points are only centred and divided by one number, so that no direction counts more than another.
+            the points are only centred and divided by one number. By default 0.01 for f, and for g what points that are
+            left out of the covariance say.
+        residual: Whether the network is that of g and not f; by default it is where no critic is given.
     """
 
     loss_meaning = (
         "The model's loss is the mean of its score times the critic, the part of the discrepancy that the model can "
-        "change. The auxiliary loss is the critic's, minus the penalised discrepancy: it falls while the critic "
-        "learns, and rises towards zero as the model comes to fit. If it keeps falling, the model outruns its critic."
+        "change. The auxiliary loss is the critic's. Where the network stands for the score of the data, the default, "
+        "it is the score matching objective of that network. Where the network is the critic itself, it is minus the "
+        "penalised discrepancy: it falls while the critic learns, and rises towards zero as the model comes to fit. If "
+        "it keeps falling, the model outruns its critic."
     )
 
     def __init__(
@@ -48,44 +74,130 @@ class LearnedStein(AuxiliaryObjective):
         critic: Critic | nn.Module | None = None,
         *,
         l2: float = 0.5,
-        critic_steps: int = 5,
+        critic_steps: int | None = None,
         precondition: bool = True,
-        shrinkage: float = 0.01,
+        shrinkage: float | None = None,
+        residual: bool | None = None,
     ) -> None:
-        check_number("l2", l2, over=0)
-        check_count("critic_steps", critic_steps)
-        check_number("shrinkage", shrinkage, least=0, most=1)
-        self.critic, self.l2, self.critic_steps = critic, l2, critic_steps
-        self.precondition, self.shrinkage = precondition, shrinkage
-        self.auxiliary_steps = critic_steps
+        self.critic, self.l2 = critic, check_number("l2", l2, over=0)
+        self.residual = critic is None if residual is None else check_flag("residual", residual)
+        if critic_steps is None:
+            critic_steps = 2 if self.residual else 5
+        if shrinkage is None and not self.residual:
+            shrinkage = 0.01
+        self.critic_steps = check_count("critic_steps", critic_steps)
+        self.precondition = precondition
+        self.shrinkage = None if shrinkage is None else check_number("shrinkage", shrinkage, least=0, most=1)
+        self.auxiliary_steps = self.critic_steps
+
+    @property
+    def suggestions(self) -> Mapping[str, Any]:
+        """A fast model and a slow network, both of which come to rest, and points that are held out."""
+        if not self.residual:
+            return super().suggestions
+        return {"lr": 5e-3, "auxiliary_lr": 1e-3, "lr_decay": True, "validation": True}
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Make the critic."""
-        if self.critic is None:
-            critic: Critic = MLP(x[0].numel(), skip=True, seed=generator)
-        else:
+        dim = x[0].numel()
+        if self.critic is not None:
             critic = as_critic(self.critic)
+        elif self.residual:
+            critic = MLP(dim, _WIDTH, dropout=_DROPOUT, skip=True, seed=generator)
+            # The network begins at the score of a Gaussian.
+            for parameter in critic.layers[-1].parameters():
+                nn.init.zeros_(parameter)
+        else:
+            critic = MLP(dim, skip=True, seed=generator)
+        if self.residual:
+            critic = critic.to(dtype=x.dtype, device=x.device)
+            self.auxiliary = ScoreNetwork(critic, x, self.shrinkage, is_whitened=self.precondition)
+            return
         if self.precondition and not isinstance(critic, Preconditioned):
-            critic = Preconditioned.from_data(critic, x, self.shrinkage)
+            critic = Preconditioned.from_data(critic, x, self.shrinkage or 0.0)
         self.auxiliary = critic.to(dtype=x.dtype, device=x.device)
 
-    def _critic(self) -> Critic:
-        assert isinstance(self.auxiliary, Critic)
-        return self.auxiliary
-
     def auxiliary_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
-        """Minus the penalised discrepancy."""
+        """Minus the penalised discrepancy; for g its score matching objective, which is the part that depends on g."""
+        critic = self.auxiliary
+        if isinstance(critic, ScoreNetwork):
+            return critic.loss(x, generator)
+        assert isinstance(critic, Critic)
         with torch.no_grad():
             score = as_density(model).score(x).detach()
-        return -PenalisedLSD(self.l2)(*self._critic().stein(x, score, generator))
+        return -PenalisedLSD(self.l2)(*critic.stein(x, score, generator))
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """The mean of s·f, the part of the discrepancy that depends on the model."""
-        with torch.no_grad():
-            f = self._critic()(x)
+        g = self.auxiliary
+        if isinstance(g, ScoreNetwork) and float(g.correction):
+            return self._corrected_loss(g, model, x, generator)
         if isinstance(model, WithScoreAlong):
+            score = as_density(model).score(x).detach() if self.residual else None
+            f = self._field(x, score)
             return call_model(lambda points: model.score_along(points, f), x, "score_along").mean()
-        return flattened(_trainable_score(model, x) * f).sum(1).mean()
+        score = _trainable_score(model, x)
+        return flattened(score * self._field(x, score.detach())).sum(1).mean()
+
+    def _corrected_loss(self, g: ScoreNetwork, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        score, divergence = value_and_hutchinson(
+            lambda y: differentiable_score(model, y), x, 1, "rademacher", generator
+        )
+        with torch.no_grad():
+            of_data = g(x)
+        matched = 0.5 * flattened(score - of_data).square().sum(1)
+        unseen = flattened(score * of_data).sum(1) + divergence
+        return (matched + float(g.correction) * unseen).mean() / (2 * self.l2)
+
+    def watch(self, model: Any, x: Points, generator: torch.Generator) -> None:
+        """Keep g if it has become better, and ask whether it is blind to where the model went."""
+        g = self.auxiliary
+        if not isinstance(g, ScoreNetwork):
+            return
+        g.keep_better(x, generator)
+        score, divergence = _score_and_divergence(model, x, generator)
+        with torch.no_grad():
+            unseen = (flattened(score * g(x)).sum(1) + divergence).double()
+        error = float(unseen.std()) / math.sqrt(len(unseen))
+        # A score without derivatives, such as that of a network of ReLUs, says nothing here.
+        is_known = bool(divergence.any()) and error > 0 and math.isfinite(error)
+        g.correction.fill_(min(1.0, (float(unseen.mean()) / error) ** 2) if is_known else 0.0)
+
+    def held_out_discrepancy(self, model: Any, x: Points, generator: torch.Generator) -> PerPoint:
+        """The Stein value of the critic minus λ‖f‖² at each point."""
+        critic = self.auxiliary
+        if isinstance(critic, ScoreNetwork):
+            score, divergence = _score_and_divergence(model, x, generator)
+            of_data, its_divergence = _score_and_divergence(_Field(critic), x, generator)
+            ours = 0.5 * flattened(score).square().sum(1) + divergence
+            return (ours - 0.5 * flattened(of_data).square().sum(1) - its_divergence) / (2 * self.l2)
+        assert isinstance(critic, Critic)
+        with torch.no_grad():
+            was_training = critic.training
+            values, norms = critic.eval().stein(x, as_density(model).score(x).detach(), generator)
+            critic.train(was_training)
+            return values - self.l2 * norms
+
+    @torch.no_grad()
+    def _field(self, x: Points, score: Points | None) -> Points:
+        """The critic f at the points, where the model has this score; without dropout."""
+        critic = self.auxiliary
+        assert critic is not None
+        return critic(x) if score is None or not self.residual else (score - critic(x)) / (2 * self.l2)
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A map of points as a model with that score."""
+
+    score: Callable[[Tensor], Tensor]
+
+
+def _score_and_divergence(model: Any, x: Points, generator: torch.Generator) -> tuple[Points, PerPoint]:
+    score, divergence = value_and_hutchinson(
+        lambda y: differentiable_score(model, y), x, _PROBES, "rademacher", generator
+    )
+    return score.detach(), divergence.detach()
 
 
 def _trainable_score(model: Any, x: Tensor) -> Tensor:

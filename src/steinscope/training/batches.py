@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from steinscope.errors import InputError, first_line
 from steinscope.points import Rows, check_rows, read_rows, row_blocks, rows_dtype
@@ -21,12 +21,15 @@ from steinscope.scoring import unconstrained_rows
 from steinscope.support.description import digest_tensors
 from steinscope.support.randomness import derive_generator
 from steinscope.training.distributed import ONE_PROCESS, Processes
+from steinscope.training.loaders import LoaderBatches, first_part
 from steinscope.unconstrained import Unconstrained
 
 __all__ = ["Batches", "in_coordinates", "make_batches"]
 
 # Streams of random numbers that must not meet.
-_ORDER, _FRESH, _LOOK = 101, 102, 103
+_ORDER, _FRESH, _LOOK, _HELD_OUT = 101, 102, 103, 104
+# More than this many held-out points cost more than they tell, and fewer than so many points spare none.
+_MOST_HELD_OUT, _LEAST_POINTS = 1000, 40
 # How many points tell one function or Dataset from another.
 _PROBES = 64
 
@@ -43,6 +46,10 @@ class Batches(Protocol):
         """This process's part of a batch."""
         ...
 
+    def held_out(self) -> Tensor | None:
+        """The points that no batch has, if there are any."""
+        ...
+
     def identity(self) -> dict[str, str | None]:
         """What tells these points from others: `points`, how many of what, and `digest`, of all rows of an array. The
         digest of a function or Dataset is of some points, and None where they are not the same when asked again."""
@@ -57,16 +64,32 @@ def make_batches(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     shared: Processes = ONE_PROCESS,
+    held_out: float | None = 0.0,
 ) -> Batches:
-    """Batches from whatever the user holds, or an `InputError` that says what it may be."""
+    """Batches from whatever the user holds, or an `InputError` that says what it may be.
+
+    Arguments:
+        x: The points.
+        batch_size: Points in each batch; where there are fewer, all of them.
+        seed: The source of the order.
+        dtype: The floating type of the points.
+        device: Where they go.
+        shared: The processes that share each batch.
+        held_out: The share of the points that no batch has; None for a tenth, or 100 where a fifth allows it. It is
+            1000 points at most.
+    """
     if batch_size < 1:
         raise InputError("batch_size", f"expected at least 1, got {batch_size}")
     shared.check_batch(batch_size)
+    place = torch.device(device or "cpu")
+    if isinstance(x, DataLoader | IterableDataset):
+        return LoaderBatches(x, batch_size, dtype, place, shared)
     if isinstance(x, Dataset):
-        return _DatasetBatches(x, batch_size, seed, dtype, torch.device(device or "cpu"), shared)
+        return _DatasetBatches(x, batch_size, seed, dtype, place, shared, held_out)
     if callable(x) and not isinstance(x, Tensor | np.ndarray):
-        return _FreshBatches(x, batch_size, seed, dtype, torch.device(device or "cpu"), shared)
-    return _ArrayBatches(check_rows(x, "x", dtype=dtype, device=device), batch_size, seed, dtype, device, shared)
+        return _FreshBatches(x, batch_size, seed, dtype, place, shared, held_out)
+    rows = check_rows(x, "x", dtype=dtype, device=device)
+    return _ArrayBatches(rows, batch_size, seed, dtype, device, shared, held_out)
 
 
 def in_coordinates(batches: Batches, coordinates: Unconstrained) -> Batches:
@@ -88,6 +111,10 @@ class _UnconstrainedBatches:
     def batch(self, number: int) -> Tensor:
         return self._moved(self.batches.batch(number))
 
+    def held_out(self) -> Tensor | None:
+        points = self.batches.held_out()
+        return None if points is None else self._moved(points)
+
     def identity(self) -> dict[str, str | None]:
         return self.batches.identity()
 
@@ -99,10 +126,13 @@ class _UnconstrainedBatches:
 class _Passes:
     """Which rows a batch has: a new random order at each pass; what is left over at the end of a pass is dropped."""
 
-    def __init__(self, n: int, batch_size: int, seed: int, shared: Processes) -> None:
-        if batch_size > n:
-            raise InputError("batch_size", f"expected at most the {n} points of x, got {batch_size}")
-        self.n, self.batch_size, self.seed, self.shared = n, batch_size, seed, shared
+    def __init__(self, n: int, batch_size: int, seed: int, shared: Processes, held_out: float | None = 0.0) -> None:
+        wanted = max(round(0.1 * n), min(100, round(0.2 * n))) if held_out is None else round(held_out * n)
+        apart = min(wanted, _MOST_HELD_OUT) if n >= _LEAST_POINTS else 0
+        order = torch.randperm(n, generator=derive_generator(seed, _HELD_OUT)) if apart else torch.arange(n)
+        self.apart, self.known = order[:apart].sort().values, order[apart:].sort().values
+        self.n, self.seed, self.shared = len(self.known), seed, shared
+        self.batch_size = shared.whole_batch(min(batch_size, self.n))
         self.pass_number, self.order = -1, torch.empty(0)
 
     def rows(self, number: int) -> Tensor:
@@ -111,10 +141,11 @@ class _Passes:
         if pass_number != self.pass_number:
             self.order = torch.randperm(self.n, generator=derive_generator(self.seed, _ORDER, pass_number))
             self.pass_number = pass_number
-        return self.shared.take_part(self.order[position * self.batch_size : (position + 1) * self.batch_size])
+        chosen = self.order[position * self.batch_size : (position + 1) * self.batch_size]
+        return self.known[self.shared.take_part(chosen)]
 
     def look(self, n: int) -> Tensor:
-        return torch.randperm(self.n, generator=derive_generator(self.seed, _LOOK))[:n]
+        return self.known[torch.randperm(self.n, generator=derive_generator(self.seed, _LOOK))[:n]]
 
 
 class _ArrayBatches:
@@ -126,17 +157,22 @@ class _ArrayBatches:
         dtype: torch.dtype | None,
         device: torch.device | str | None,
         shared: Processes,
+        held_out: float | None = 0.0,
     ) -> None:
         self.rows = rows
         self.dtype = dtype or rows_dtype(rows)
         self.device = rows.device if isinstance(rows, Tensor) else torch.device(device or "cpu")
-        self.passes = _Passes(len(rows), batch_size, seed, shared)
+        self.passes = _Passes(len(rows), batch_size, seed, shared, held_out)
 
     def look(self, n: int) -> Tensor:
         return read_rows(self.rows, self.passes.look(n), dtype=self.dtype, device=self.device)
 
     def batch(self, number: int) -> Tensor:
         return read_rows(self.rows, self.passes.rows(number), dtype=self.dtype, device=self.device)
+
+    def held_out(self) -> Tensor | None:
+        apart = self.passes.apart
+        return read_rows(self.rows, apart, dtype=self.dtype, device=self.device) if len(apart) else None
 
     def identity(self) -> dict[str, str | None]:
         # In the type that batches have, so that a memmap and an array of the same numbers are the same.
@@ -153,6 +189,7 @@ class _DatasetBatches:
         dtype: torch.dtype | None,
         device: torch.device,
         shared: Processes,
+        held_out: float | None = 0.0,
     ) -> None:
         if not hasattr(dataset, "__len__"):
             raise InputError("x", "expected a Dataset with a length; give a function that draws batches for a stream")
@@ -161,13 +198,16 @@ class _DatasetBatches:
         if n == 0:
             raise InputError("x", "expected at least one point, got an empty Dataset")
         self.dataset, self.dtype, self.device = dataset, dtype, device
-        self.passes = _Passes(n, batch_size, seed, shared)
+        self.passes = _Passes(n, batch_size, seed, shared, held_out)
 
     def look(self, n: int) -> Tensor:
         return self._read(self.passes.look(n))
 
     def batch(self, number: int) -> Tensor:
         return self._read(self.passes.rows(number))
+
+    def held_out(self) -> Tensor | None:
+        return self._read(self.passes.apart) if len(self.passes.apart) else None
 
     def identity(self) -> dict[str, str | None]:
         if isinstance(self.dataset, TensorDataset):
@@ -180,8 +220,7 @@ class _DatasetBatches:
 
     def _read(self, index: Tensor) -> Tensor:
         items = [self.dataset[i] for i in index.tolist()]
-        # Of a pair, such as image and label, the first is the point.
-        points = [torch.as_tensor(item[0] if isinstance(item, tuple | list) else item) for item in items]
+        points = [torch.as_tensor(first_part(item)) for item in items]
         return check_rows(torch.stack(points), "x", dtype=self.dtype, device=self.device)  # pyright: ignore[reportReturnType]
 
 
@@ -194,8 +233,9 @@ class _FreshBatches:
         dtype: torch.dtype | None,
         device: torch.device,
         shared: Processes,
+        held_out: float | None = 0.0,
     ) -> None:
-        self.draw, self.batch_size, self.seed = draw, batch_size, seed
+        self.draw, self.batch_size, self.seed, self.is_held_out = draw, batch_size, seed, held_out != 0
         self.dtype, self.device, self.shared = dtype, device, shared
 
     def look(self, n: int) -> Tensor:
@@ -204,6 +244,10 @@ class _FreshBatches:
     def batch(self, number: int) -> Tensor:
         points = self._draw(self.batch_size, derive_generator(self.seed, _FRESH, number))
         return self.shared.take_part(points)
+
+    def held_out(self) -> Tensor | None:
+        generator = derive_generator(self.seed, _HELD_OUT)
+        return self._draw(_MOST_HELD_OUT, generator) if self.is_held_out else None
 
     def identity(self) -> dict[str, str | None]:
         return {

@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from steinscope.data.tables import SUFFIXES, read_table
+from steinscope.data.tables import SUFFIXES, load_table
 from steinscope.data.toy import TOY, draw_toy
 from steinscope.errors import InputError
+from steinscope.frames import Names
 from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
 from steinscope.objectives.learned_stein import LearnedStein
@@ -31,6 +32,7 @@ from steinscope.support.files import read_sealed, sealed_json, write_file
 from steinscope.training.checkpoint import load_checkpoint, newest_step
 from steinscope.training.driver import train
 from steinscope.training.results import TrainResult
+from steinscope.training.watchman import best_of
 
 __all__ = ["Run", "load_run", "read_settings", "run_points", "train_run"]
 
@@ -102,7 +104,9 @@ class Run:
         settings: What was asked for.
         shape: The shape of a point.
         step: How many steps have been made.
-        model: The model; the averaged one where averaging was asked for.
+        model: The model; the averaged one where averaging was asked for, and the best at held-out points where there
+            are any.
+        names: What the coordinates of its points are called, if anything.
     """
 
     path: Path
@@ -110,6 +114,7 @@ class Run:
     shape: tuple[int, ...]
     step: int
     model: nn.Module
+    names: Names = None
 
 
 def load_run(path: str | Path, name: str = "run") -> Run:
@@ -130,10 +135,12 @@ def load_run(path: str | Path, name: str = "run") -> Run:
     step, state = found
     model = _build(settings, shape)
     try:
-        model.load_state_dict({**state["model"], **(state["average"] or {})})
+        best = best_of(state.get("watched"), state["history"])[1]
+        model.load_state_dict({**state["model"], **(state["average"] or {}), **best})
     except (KeyError, RuntimeError, TypeError):
         raise InputError(name, f"the checkpoint in {path} belongs to another model than its run.json") from None
-    return Run(path, settings, shape, step, model.eval())
+    names = tuple(record["names"]) if record.get("names") else None
+    return Run(path, settings, shape, step, model.eval(), names)
 
 
 def train_run(settings: RunSettings, path: Path, *, progress: bool | None = None) -> TrainResult:
@@ -147,11 +154,12 @@ def train_run(settings: RunSettings, path: Path, *, progress: bool | None = None
         progress: As in `train`.
     """
     path = check_path("path", path)
-    points = run_points(settings.data, settings.header)
+    points, names = _named_points(settings.data, settings.header)
     look = _look(points, settings.seed)
     record = {
         "settings": {**asdict(settings), "betas": list(settings.betas)},
         "shape": list(look.shape[1:]),
+        "names": None if names is None else list(names),
     }
     _check_record(path, record)
     model = _build(settings, tuple(look.shape[1:]), look)
@@ -191,16 +199,22 @@ class _RecordWriter:
 
 def run_points(data: str, header: bool | None = None) -> str | np.ndarray:
     """The name of a data set that is drawn afresh, or the points in a file, each a vector or an array."""
+    return _named_points(data, header)[0]
+
+
+def _named_points(data: str, header: bool | None) -> tuple[str | np.ndarray, Names]:
     if data in TOY:
-        return data
+        return data, None
+    if data == "-":
+        raise InputError("data", "a run that is resumed reads its points again: save them to a file first, got -")
     if not Path(data.rpartition(":")[0] or data).exists() and not data.lower().endswith(SUFFIXES):
         near = difflib.get_close_matches(data, TOY, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError("data", f"expected one of {', '.join(TOY)} or a file, got {data!r}{hint}")
-    points = read_table(data, "data", header=header)
-    points = points[:, None] if points.ndim == 1 else points
+    table = load_table(data, "data", header=header)
+    points = table.array[:, None] if table.array.ndim == 1 else table.array
     check_rows(points, "data")
-    return points
+    return points, table.names
 
 
 def _look(points: str | np.ndarray, seed: int) -> torch.Tensor:
@@ -256,8 +270,9 @@ def _check_record(path: Path, record: dict[str, Any]) -> None:
     elif newest_step(path / "checkpoints") is not None:
         for key, value in record["settings"].items():
             if key not in _FREE and before["settings"].get(key) != value:
+                came, made = (
+                    "the default" if one is None else repr(one) for one in (value, before["settings"].get(key))
+                )
                 raise InputError(
-                    key,
-                    f"the run in {path} was made with {before['settings'].get(key)!r}, got {value!r}; "
-                    "use the same settings or another --out",
+                    key, f"the run in {path} was made with {made}, got {came}; use the same settings or another --out"
                 )

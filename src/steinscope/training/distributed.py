@@ -46,6 +46,12 @@ class Processes:
         if batch_size % self.count:
             raise InputError("batch_size", f"expected a multiple of the {self.count} processes, got {batch_size}")
 
+    def whole_batch(self, rows: int) -> int:
+        """The largest batch of at most so many rows that can be shared in equal parts."""
+        if rows < self.count:
+            raise InputError("x", f"expected at least one point for each of {self.count} processes, got {rows}")
+        return rows - rows % self.count
+
     def take_part(self, rows: Tensor) -> Tensor:
         """This process's rows of a batch."""
         return rows if self.count == 1 else rows[self.rank :: self.count]
@@ -66,6 +72,14 @@ class Processes:
         if self.count > 1:
             for tensor in tensors:
                 distributed.broadcast(tensor.detach(), 0)
+
+    def agree(self, word: str | None) -> str | None:
+        """What the first process says, in all of them."""
+        if self.count == 1:
+            return word
+        words = [word]
+        distributed.broadcast_object_list(words, 0)
+        return words[0]
 
     def wait(self) -> None:
         """Wait for all processes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,24 +13,31 @@ import torch
 from torch import Tensor, nn
 
 from steinscope.errors import InputError
+from steinscope.flows import FlowDensity, as_flow
 from steinscope.objectives.base import TrainingObjective
-from steinscope.points import check_device, check_dtype
+from steinscope.points import check_device, check_dtype, check_rows, read_rows
 from steinscope.registries import OBJECTIVES
 from steinscope.settings import TrainSettings
-from steinscope.support.checks import check_count, check_flag, check_kind, check_path
+from steinscope.support.checks import check_count, check_flag, check_kind, check_number, check_path
 from steinscope.support.files import check_directory
 from steinscope.support.progress import progress_bar
 from steinscope.supports import find_region
-from steinscope.training.batches import in_coordinates, make_batches
+from steinscope.training.batches import Batches, in_coordinates, make_batches
 from steinscope.training.checkpoint import load_checkpoint, newest_step, save_checkpoint
 from steinscope.training.distributed import processes
-from steinscope.training.loop import Loop, TrainState
-from steinscope.training.results import TrainHistory, TrainResult
+from steinscope.training.loaders import LoaderBatches
+from steinscope.training.loop import COLUMNS, Loop, TrainState
+from steinscope.training.optimisers import Optimisers
+from steinscope.training.results import TrainHistory, TrainResult, run_notes
 from steinscope.unconstrained import Unconstrained
 
 __all__ = ["train"]
 
-Callback = Callable[[int, nn.Module, dict[str, float]], None]
+Callback = Callable[[int, nn.Module, dict[str, float]], Any]
+
+# A run without a number of steps: the most that it makes, and the looks without a better one after which it stops.
+_MOST_STEPS, _PATIENCE = 50_000, 20
+_LEAST_HELD_OUT = 4
 
 
 @torch.inference_mode(False)
@@ -38,13 +47,17 @@ def train(
     *,
     support: Any = None,
     objective: str | TrainingObjective = "lsd",
-    steps: int,
+    steps: int | None,
     batch_size: int = 128,
-    lr: float = 1e-3,
+    validation: Any = None,
+    lr: float | None = None,
     auxiliary_lr: float | None = None,
     betas: tuple[float, float] = (0.5, 0.9),
-    lr_decay: bool = False,
+    lr_decay: bool | None = None,
     weight_decay: float = 0.0,
+    optimiser: Any = None,
+    scheduler: Any = None,
+    clip: float | None = None,
     average: float | None = None,
     noise: float | None = None,
     seed: int = 0,
@@ -65,34 +78,48 @@ def train(
     writes.
 
     Arguments:
-        model: A module with `log_prob(x)` or `score(x)`. It is trained in place.
-        x: The points: an array, a memmap, a torch Dataset, or a function (n, generator) → n fresh points.
+        model: A module with `log_prob(x)`, `energy(x)` or `score(x)`, or a flow of zuko. It is trained in place.
+        x: The points: an array, a memmap, a torch Dataset or DataLoader, or a function (n, generator) → n fresh points.
+            Batches of a DataLoader come as it makes them, so that such a run cannot be resumed bit for bit.
         support: Where the model's density is positive, as in `gof_test`; by default what the model says. Objective and
             `noise` are then those of unconstrained coordinates; the model stays one of x.
         objective: A name in `steinscope.registries.OBJECTIVES`, such as `"score-matching"`, or an objective of
             `steinscope.objectives` with settings of your own.
-        steps: Steps of the model in all, those before a resumed checkpoint included.
-        batch_size: Points in each batch. Steps of the critic take batches of their own.
-        lr: The learning rate of Adam.
-        auxiliary_lr: That of the critic or log-normaliser; by default the same.
+        steps: Steps of the model in all, those before a resumed checkpoint included. None for as many as it takes until
+            held-out points have shown nothing better for 20 log points, 50 000 at most; rates then do not fall.
+        batch_size: Points in each batch; where there are fewer, all of them. Steps of the critic take batches of their
+            own.
+        validation: Points that watch over the run: an array, or the share of x that is held out for it, 0 for none. By
+            default a tenth for `lsd`, or 100 points where that is at most a fifth, 1000 at most, and none for other
+            objectives or below 40 points. At each log point the model is judged on them by score matching, which needs
+            no critic, and the model that was best is the one that is returned.
+        lr: The learning rate; by default what the objective suggests: 0.005 for `lsd`, otherwise 0.001.
+        auxiliary_lr: That of the critic or log-normaliser; by default 0.001 for `lsd`, otherwise the same.
         betas: Adam's coefficients.
-        lr_decay: Whether both learning rates fall to zero along half a cosine over `steps`.
+        lr_decay: Whether both learning rates fall to zero along half a cosine over `steps`; by default they do for
+            `lsd`.
         weight_decay: Added to the model's gradient as weight_decay times the weights.
+        optimiser: In place of Adam, a function of the model's parameters such as `torch.optim.SGD`, or an optimiser of
+            them. Its learning rate and weight decay are its own.
+        scheduler: A function of that optimiser that makes a schedule of `torch.optim.lr_scheduler`. It makes a step
+            after each step of the model.
+        clip: Shorten the model's gradient to this norm where it is longer.
         average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999. At step t
             the coefficient is at most (1 + t) / (10 + t), so that the first parameters are soon forgotten.
         noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
             of the steps. Modes that lie apart overlap while there is noise, so that objectives that see only scores
             learn how much mass each of them has.
         seed: A whole number: the order of the points, the first critic, and all noise.
-        start: The `state` of an earlier result, to resume from there.
+        start: The `state` of an earlier result, to continue from there, with other rates, noise or steps if you like.
         checkpoint: A directory for checkpoints.
         checkpoint_every: Steps between two checkpoints. There is always one at the end.
         keep: How many of the newest checkpoints stay; None for all.
         resume: Whether to resume from the newest checkpoint in that directory, which must have been made with the same
             points, objective and settings. If not, the directory must hold none.
         log_every: Steps between two log points.
-        callbacks: Called at each log point with the step, the model and the numbers of the history. The model is a copy
-            with averaged parameters where averaging was asked for.
+        callbacks: Called at each log point with the step, the model and the numbers of the history as a dictionary. The
+            model is a copy with averaged parameters where averaging was asked for. One that returns True stops the run,
+            and the result is kept.
         dtype: The floating type of the points; by default that of the model's parameters.
         device: Where to compute; by default where the model is.
         progress: Whether to show a progress bar; by default on a terminal.
@@ -104,19 +131,32 @@ def train(
         >>> bool((result.model.mean - 3.0).abs().max() < 0.3)
         True
     """
+    given, model = model, as_flow(model) or model
     parameters = _check_model(model)
+    name, objective = _find_objective(objective)
+    if optimiser is not None and (lr is not None or weight_decay):
+        raise InputError(
+            "lr" if lr is not None else "weight_decay", "it is that of the optimiser, which was given, too"
+        )
+    if scheduler is not None and lr_decay:
+        raise InputError("lr_decay", "a scheduler was given, too; take one of them")
     settings = TrainSettings(
-        steps=steps,
+        steps=_MOST_STEPS if steps is None else steps,
         batch_size=batch_size,
         lr=lr,
         auxiliary_lr=auxiliary_lr,
         betas=betas,
-        lr_decay=lr_decay,
+        # Without an end there is nothing to fall over.
+        lr_decay=False if lr_decay is None and (steps is None or scheduler is not None) else lr_decay,
         weight_decay=weight_decay,
         average=average,
         noise=noise,
+        clip=clip,
         seed=seed,
-    )
+    ).with_suggestions(objective.suggestions)
+    if steps is None and (settings.lr_decay or noise is not None):
+        raise InputError("steps", f"expected a number of them, over which {'noise' if noise else 'rates'} can fall")
+    share, points = _check_validation(validation, objective)
     check_count("checkpoint_every", checkpoint_every)
     check_count("log_every", log_every)
     if keep is not None:
@@ -130,41 +170,109 @@ def train(
         check_kind("start", start, TrainState)
     dtype, device = check_dtype(dtype) or parameters[0].dtype, check_device(device) or parameters[0].device
     with processes() as shared:
-        batches = make_batches(x, batch_size, seed, dtype=dtype, device=device, shared=shared)
+        batches = make_batches(x, batch_size, seed, dtype=dtype, device=device, shared=shared, held_out=share)
         # The points are identified only where a later run could take others for them.
         data = None if directory is None else batches.identity()
+        if data is not None and isinstance(batches, LoaderBatches):
+            warnings.warn("x is a DataLoader: a run that is resumed goes on with other batches", stacklevel=2)
+        held_out = batches.held_out() if points is None else _held_out(points, batches, dtype, device)
         coordinates = None
         if support is not None or getattr(model, "support", None) is not None:
             region = find_region(support, model, batches.look(1).shape[1:])
             coordinates = None if region is None else Unconstrained(region)
-        batches = batches if coordinates is None else in_coordinates(batches, coordinates)
-        name, objective = _find_objective(objective)
-        loop = Loop(model, parameters, objective, batches, name, settings, shared, data, coordinates)
-        if directory is not None:
-            start = _read_checkpoint(directory, resume, data) or start
-        if start is not None:
-            loop.restore(start)
-        if loop.step > steps:
+        if coordinates is not None:
+            batches = in_coordinates(batches, coordinates)
+            if points is None:
+                held_out = batches.held_out()
+            elif held_out is not None:
+                coordinates.region.check(held_out, "validation")
+                held_out = coordinates.points(held_out)
+        if steps is None and held_out is None:
+            raise InputError("steps", "expected a number of them: no points are held out that could say when to stop")
+        made = Optimisers(optimiser, scheduler)
+        loop = Loop(
+            *(model, parameters, objective, batches, name, settings, shared, data, coordinates, held_out),
+            optimisers=made,
+            log_every=log_every,
+        )
+        saved = None if directory is None else _read_checkpoint(directory, resume, data)
+        if saved is not None:
+            loop.restore(saved)
+        elif start is not None:
+            loop.restore(start, may_differ=True)
+        if loop.step > settings.steps:
             raise InputError("steps", f"expected at least the {loop.step} that have been made, got {steps}")
-        with progress_bar("training", steps, progress if shared.writes else False) as advance:
-            while loop.step < steps:
-                loop.make_step()
-                is_last = loop.step == steps
-                is_saved = directory is not None and (is_last or loop.step % checkpoint_every == 0)
-                if is_last or is_saved or loop.step % log_every == 0:
-                    row = loop.log(directory)
-                    if shared.writes:
-                        advance(loop.step, f"loss {row['model_loss']:.4g}")
-                        shown = (loop.averaged_model() or model) if callbacks else model
-                        for callback in callbacks:
-                            callback(loop.step, shown, row)
-                if is_saved and directory is not None:
-                    if shared.writes:
-                        save_checkpoint(directory, loop.step, vars(loop.state()), keep=keep)
-                    shared.wait()
-        columns = np.array(loop.rows, dtype=np.float64).reshape(-1, 4).T
-        history = TrainHistory(columns[0].astype(np.int64), columns[1], columns[2], columns[3])
-        return TrainResult(model, loop.averaged_model(), objective, history, loop.state())
+        stopped = _run(loop, steps is None, directory, checkpoint_every, log_every, keep, callbacks, progress)
+        state = loop.state()
+        averaged, best = loop.choose_best()
+        history = TrainHistory(*np.array(loop.rows, dtype=np.float64).reshape(-1, len(COLUMNS)).T)
+        averaged = averaged.flow if isinstance(averaged, FlowDensity) else averaged
+        return TrainResult(given, averaged, objective, history, state, best, run_notes(history, best, stopped))
+
+
+def _run(
+    loop: Loop,
+    is_open: bool,
+    directory: Path | None,
+    checkpoint_every: int,
+    log_every: int,
+    keep: int | None,
+    callbacks: Sequence[Callback],
+    progress: bool | None,
+) -> str | None:
+    """Make all steps, and say why it ended before them if it did."""
+    shared, steps, watchman = loop.shared, loop.settings.steps, loop.watchman
+
+    def is_over() -> bool:
+        return is_open and watchman is not None and watchman.looks_since >= _PATIENCE
+
+    # A run that has been stopped stays so.
+    stopped = "held-out points" if is_over() else None
+    with progress_bar("training", steps, progress if shared.writes else False) as advance:
+        while loop.step < steps and stopped is None:
+            loop.make_step()
+            is_last = loop.step == steps
+            is_saved = directory is not None and (is_last or loop.step % checkpoint_every == 0)
+            if is_last or is_saved or loop.step % log_every == 0:
+                row = loop.log(directory)
+                if shared.writes:
+                    advance(loop.step, _progress_note(row))
+                    shown = (loop.averaged_model() or loop.model) if callbacks else loop.model
+                    for callback in callbacks:
+                        if callback(loop.step, shown, row) is True:
+                            stopped = "a callback"
+                if is_over():
+                    stopped = "held-out points"
+                stopped = shared.agree(stopped)
+            if directory is not None and (is_saved or stopped is not None):
+                if shared.writes:
+                    save_checkpoint(directory, loop.step, vars(loop.state()), keep=keep)
+                shared.wait()
+    return stopped
+
+
+def _progress_note(row: dict[str, float]) -> str:
+    found = row["discrepancy"], row["held_out"]
+    names = ("held-out discrepancy", "held-out score matching")
+    notes = [f"{name} {value:.4g}" for name, value in zip(names, found, strict=True) if math.isfinite(value)]
+    return ", ".join(notes) or f"loss {row['model_loss']:.4g}"
+
+
+def _check_validation(validation: Any, objective: TrainingObjective) -> tuple[float | None, Any]:
+    """The share of x to hold out, None for as many as are good, or points to watch over the run."""
+    if validation is None:
+        return (None if objective.suggestions["validation"] else 0.0), None
+    if isinstance(validation, bool | int | float | str):
+        return check_number("validation", validation, least=0, under=1), None
+    return 0.0, validation
+
+
+def _held_out(points: Any, batches: Batches, dtype: torch.dtype, device: torch.device) -> Tensor:
+    rows, shape = check_rows(points, "validation", dtype=dtype, device=device), batches.look(1).shape[1:]
+    if rows.shape[1:] != shape or len(rows) < _LEAST_HELD_OUT:
+        expected = f"at least {_LEAST_HELD_OUT} points of shape {tuple(shape)}, as those of x are"
+        raise InputError("validation", f"expected {expected}, got an array of shape {tuple(rows.shape)}")
+    return read_rows(rows, slice(None), dtype=dtype, device=device)
 
 
 def _find_objective(objective: Any) -> tuple[str, TrainingObjective]:
@@ -211,10 +319,10 @@ def _check_data(there: dict[str, str | None], here: dict[str, str | None], direc
 def _check_model(model: Any) -> list[Tensor]:
     if not isinstance(model, nn.Module):
         raise InputError(
-            "model", f"expected a torch.nn.Module with log_prob(x) or score(x), got {type(model).__name__}"
+            "model", f"expected a torch.nn.Module with log_prob(x), energy(x) or score(x), got {type(model).__name__}"
         )
-    if not any(callable(getattr(model, name, None)) for name in ("log_prob", "score")):
-        raise InputError("model", f"expected log_prob(x) or score(x), and {type(model).__name__} has neither")
+    if not any(callable(getattr(model, name, None)) for name in ("log_prob", "score", "energy")):
+        raise InputError("model", f"expected log_prob(x), energy(x) or score(x), and {type(model).__name__} has none")
     parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise InputError("model", "it has no parameters to train")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steinscope.densities import evaluating
 from steinscope.errors import InputError, NonFiniteError
 from steinscope.objectives.base import AuxiliaryObjective, TrainingObjective
 from steinscope.settings import TrainSettings
@@ -18,13 +19,22 @@ from steinscope.support.randomness import derive_generator, normal_rows
 from steinscope.training.batches import Batches
 from steinscope.training.checkpoint import newest_step
 from steinscope.training.distributed import Processes
+from steinscope.training.optimisers import Optimisers
+from steinscope.training.watchman import Watchman, best_of
 from steinscope.unconstrained import Unconstrained, unconstrained_model
 
-__all__ = ["Loop", "TrainState"]
+__all__ = ["COLUMNS", "Loop", "TrainState"]
+
+COLUMNS = (
+    *("step", "model_loss", "auxiliary_loss", "gradient_norm"),
+    *("held_out", "held_out_error", "discrepancy", "discrepancy_error"),
+)
 
 _LOOK_ROWS = 100_000
 # Streams of random numbers that must not meet.
-_BEGIN, _AUXILIARY, _MODEL, _SMOOTHING = 1, 2, 3, 4
+_BEGIN, _AUXILIARY, _MODEL, _SMOOTHING, _WATCHED, _WATCHED_NOISE = 1, 2, 3, 4, 5, 6
+# Steps between two looks of the objective at held-out points.
+_WATCH_EVERY = 25
 _SMOOTHING_SHARE = 0.8
 
 
@@ -42,6 +52,7 @@ class TrainState:
         average: The averaged parameters, or None.
         history: The rows of the history.
         data: What tells its points from others, or None where there are no checkpoints.
+        watched: What the held-out points said, with the best parameters so far, or None where there are none.
     """
 
     step: int
@@ -52,6 +63,7 @@ class TrainState:
     average: dict[str, Tensor] | None = field(repr=False)
     history: list[list[float]] = field(repr=False)
     data: dict[str, str | None] | None = None
+    watched: dict[str, Any] | None = field(default=None, repr=False)
 
 
 class Loop:
@@ -68,6 +80,10 @@ class Loop:
         shared: Processes,
         data: dict[str, str | None] | None = None,
         coordinates: Unconstrained | None = None,
+        held_out: Tensor | None = None,
+        *,
+        optimisers: Optimisers | None = None,
+        log_every: int = 50,
     ) -> None:
         if shared.count > 1 and objective.unshareable:
             raise InputError("objective", objective.unshareable)
@@ -89,10 +105,15 @@ class Loop:
         self.auxiliary_steps = 0
         if isinstance(objective, AuxiliaryObjective) and self.auxiliary_parameters:
             self.auxiliary_steps = objective.auxiliary_steps
-        self.rates = [settings.lr, settings.lr if settings.auxiliary_lr is None else settings.auxiliary_lr]
-        self.optimisers = [_adam(parameters, settings, settings.weight_decay)]
+        made = optimisers or Optimisers()
+        self.made = made
+        self.optimisers = [made.of_model(parameters, settings)]
         if self.auxiliary_parameters:
-            self.optimisers.append(_adam(self.auxiliary_parameters, settings, 0.0))
+            self.optimisers.append(made.of_auxiliary(self.auxiliary_parameters, settings))
+        self.rates = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
+        self.scheduler = made.schedule(self.optimisers[0])
+        self.watchman = None if held_out is None else Watchman(held_out, settings.seed)
+        self.log_every = log_every
         is_averaged = settings.average is not None
         self.average = (
             {name: value.detach().clone() for name, value in model.named_parameters()} if is_averaged else None
@@ -110,6 +131,10 @@ class Loop:
     @torch.enable_grad()
     def make_step(self) -> None:
         """Steps of the auxiliary part, then one of the model."""
+        if self.watchman is not None and self.step % _WATCH_EVERY == 0:
+            x = self._smoothed(self.watchman.x, self.step, _WATCHED_NOISE)
+            generator = derive_generator(self.settings.seed, _WATCHED, self.step, device=self.device)
+            self.objective.watch(self.seen_model, x, generator)
         self.step += 1
         self._set_learning_rates()
         count = self.auxiliary_steps
@@ -123,7 +148,9 @@ class Loop:
         loss = self.objective.model_loss(self.seen_model, self._batch(draw), self._generator(_MODEL, draw))
         together = self.auxiliary_parameters if count == 0 else []
         optimisers = self.optimisers if count == 0 else self.optimisers[:1]
-        gradients = self._descend(loss, self.parameters + together, optimisers)
+        gradients = self._descend(loss, self.parameters + together, optimisers, self.settings.clip)
+        if self.scheduler is not None:
+            self.scheduler.step()
         self._add(0, loss.detach())
         self._add(1, nn.utils.get_total_norm(gradients))
         if self.average is not None:
@@ -134,12 +161,20 @@ class Loop:
 
     def _batch(self, draw: int) -> Tensor:
         """The points of a draw, smoothed by what is left of the noise at this step."""
-        x = self.batches.batch(draw)
+        return self._smoothed(self.batches.batch(draw), draw, _SMOOTHING)
+
+    def _smoothed(self, x: Tensor, draw: int, stream: int) -> Tensor:
         noise = self.settings.noise
         if noise is None:
             return x
-        left = max(0.0, 1 - (self.step - 1) / (_SMOOTHING_SHARE * self.settings.steps))
-        return x + noise * left**2 * normal_rows(x, self._generator(_SMOOTHING, draw)) if left else x
+        left = max(0.0, 1 - max(0, self.step - 1) / (_SMOOTHING_SHARE * self.settings.steps))
+        # Held-out points are the same in all processes, and so is their noise.
+        generator = (
+            self._generator(stream, draw)
+            if stream == _SMOOTHING
+            else derive_generator(self.settings.seed, stream, draw, device=self.device)
+        )
+        return x + noise * left**2 * normal_rows(x, generator) if left else x
 
     def _generator(self, stream: int, draw: int) -> torch.Generator:
         shared = self.shared
@@ -147,8 +182,14 @@ class Loop:
             self.settings.seed, stream, draw, device=self.device, part=shared.rank, parts=shared.count
         )
 
-    def _descend(self, loss: Tensor, parameters: list[Tensor], optimisers: list[torch.optim.Optimizer]) -> list[Tensor]:
-        """Make one step along the gradients, and return them."""
+    def _descend(
+        self,
+        loss: Tensor,
+        parameters: list[Tensor],
+        optimisers: list[torch.optim.Optimizer],
+        clip: float | None = None,
+    ) -> list[Tensor]:
+        """Make one step along the gradients, and return them as they were before they were clipped."""
         if not loss.requires_grad:
             raise InputError("model", "the loss does not depend on its parameters")
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -156,6 +197,10 @@ class Loop:
             parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
         present = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self.shared.average(present)
+        if clip is not None:
+            norm = nn.utils.get_total_norm(present)
+            present = [gradient.clone() for gradient in present]
+            nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         for optimiser in optimisers:
             optimiser.step()
         for parameter in parameters:
@@ -170,8 +215,11 @@ class Loop:
     def _set_learning_rates(self) -> None:
         done = min(1.0, (self.step - 1) / self.settings.steps)
         factor = 0.5 * (1 + math.cos(math.pi * done)) if self.settings.lr_decay else 1.0
-        for optimiser, rate in zip(self.optimisers, self.rates, strict=False):
-            optimiser.param_groups[0]["lr"] = factor * rate
+        for number, (optimiser, rates) in enumerate(zip(self.optimisers, self.rates, strict=True)):
+            if number == 0 and self.scheduler is not None:
+                continue
+            for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                group["lr"] = factor * rate
 
     def log(self, checkpoint: str | Path | None) -> dict[str, float]:
         """Look at the sums, stop if something is not finite, and write a row of the history."""
@@ -179,10 +227,23 @@ class Loop:
         last = int(self.rows[-1][0]) if self.rows else 0
         self.shared.average([self.sums])
         loss, norm, auxiliary = (self.sums / max(1, self.step - last)).tolist()
-        row = [float(self.step), loss, auxiliary if self.auxiliary_steps else math.nan, norm]
+        seen = self._look()
+        row = [float(self.step), loss, auxiliary if self.auxiliary_steps else math.nan, norm, *seen]
         self.rows.append(row)
         self._reset_sums()
-        return dict(zip(("step", "model_loss", "auxiliary_loss", "gradient_norm"), row, strict=True))
+        return dict(zip(COLUMNS, row, strict=True))
+
+    def _look(self) -> list[float]:
+        """What held-out points say of the model, or of its average where there is one."""
+        if self.watchman is None:
+            return [math.nan] * 4
+        shown = self.averaged_model() or self.model
+        with evaluating(shown):
+            look = self.watchman.look(unconstrained_model(shown, self.coordinates), self.objective)
+        # What is remembered must not depend on when checkpoints are written.
+        if self.step % self.log_every == 0:
+            self.watchman.remember(self.step, look.score_matching, dict(shown.named_parameters()))
+        return [look.score_matching, look.score_matching_error, look.discrepancy, look.discrepancy_error]
 
     def _check_finite(self, checkpoint: str | Path | None) -> None:
         steps = self.bad.tolist()
@@ -206,22 +267,47 @@ class Loop:
             settings=self._fixed(),
             model=_copied(self.model.state_dict()),
             auxiliary=None if auxiliary is None else _copied(auxiliary.state_dict()),
-            optimisers=copy.deepcopy([optimiser.state_dict() for optimiser in self.optimisers]),
+            optimisers=copy.deepcopy([part.state_dict() for part in self._moving_parts()]),
             average=None if self.average is None else _copied(self.average),
             history=[list(row) for row in self.rows],
             data=self.data,
+            watched=None if self.watchman is None else copy.deepcopy(self.watchman.state()),
         )
 
     def _fixed(self) -> dict[str, Any]:
         support = None if self.coordinates is None else str(self.coordinates)
-        fixed = {"objective": self.objective_name, "support": support}
-        return {**fixed, **self.objective_settings, **self.settings.fixed()}
+        held_out = None if self.watchman is None else self.watchman.identity()
+        fixed = {
+            "objective": self.objective_name,
+            "support": support,
+            **self.objective_settings,
+            "validation": held_out,
+        }
+        # The best model is one of those at log points.
+        fixed |= {"log_every": self.log_every} if held_out else {}
+        return {**fixed, **self.made.settings(), **self.settings.fixed()}
 
-    def restore(self, state: TrainState) -> None:
-        """Resume from a state, after looking whether it belongs to this model and these settings."""
+    def _moving_parts(self) -> list[Any]:
+        return [*self.optimisers, *([] if self.scheduler is None else [self.scheduler])]
+
+    def restore(self, state: TrainState, *, may_differ: bool = False) -> None:
+        """Resume from a state, after looking whether it belongs to this model and these settings.
+
+        Arguments:
+            state: The state.
+            may_differ: Whether rates, noise and the like may be others than they were. Objective and support must be
+                the same.
+        """
         here, there = self._fixed(), state.settings
         for key in (*here, *there):
-            if here.get(key) != there.get(key):
+            is_free = may_differ and key.split(".")[0] not in ("objective", "support")
+            if here.get(key) != there.get(key) and not is_free:
+                if key == "lr_decay" and here.get(key) and there.get(key):
+                    raise InputError(
+                        "steps",
+                        f"the rates of the run to resume fall to zero over {there[key]} steps, got {here[key]}; use "
+                        f"{there[key]}, or another directory and lr_decay=False (--no-lr-decay)",
+                    )
                 raise InputError(
                     key,
                     f"the run to resume was made with {there.get(key)!r}, got {here.get(key)!r}; "
@@ -233,12 +319,30 @@ class Loop:
         self.model.load_state_dict(state.model)
         if auxiliary is not None and state.auxiliary is not None:
             auxiliary.load_state_dict(state.auxiliary)
-        for optimiser, saved in zip(self.optimisers, state.optimisers, strict=True):
-            optimiser.load_state_dict(copy.deepcopy(saved))
+        rates = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
+        for part, saved in zip(self._moving_parts(), state.optimisers, strict=not may_differ):
+            part.load_state_dict(copy.deepcopy(saved))
+        if may_differ:
+            for optimiser, own in zip(self.optimisers, rates, strict=True):
+                for group, rate in zip(optimiser.param_groups, own, strict=True):
+                    group["lr"] = rate
+        if self.watchman is not None and state.watched is not None:
+            self.watchman.restore(copy.deepcopy(state.watched))
         if self.average is not None and state.average is not None:
             for name, value in self.average.items():
                 value.copy_(state.average[name])
         self.step, self.rows = state.step, [list(row) for row in state.history]
+
+    def choose_best(self) -> tuple[nn.Module | None, int | None]:
+        """Give the model the parameters that held-out points liked best, and say of which step they are.
+
+        Where there is an average, it gets them, and is returned.
+        """
+        averaged = self.averaged_model()
+        step, best = best_of(None if self.watchman is None else self.watchman.state(), self.rows)
+        chosen = self.model if averaged is None else averaged
+        chosen.load_state_dict({**chosen.state_dict(), **best})
+        return averaged, step
 
     def averaged_model(self) -> nn.Module | None:
         """A copy of the model with averaged parameters, where averaging was asked for."""
@@ -247,12 +351,6 @@ class Loop:
         averaged = copy.deepcopy(self.model)
         averaged.load_state_dict({**self.model.state_dict(), **self.average})
         return averaged
-
-
-def _adam(parameters: list[Tensor], settings: TrainSettings, weight_decay: float) -> torch.optim.Optimizer:
-    """Adam, whose learning rate is set at each step."""
-    betas = (settings.betas[0], settings.betas[1])
-    return torch.optim.Adam(parameters, lr=settings.lr, betas=betas, weight_decay=weight_decay, fused=True)
 
 
 def _check_same(here: dict[str, Tensor], there: dict[str, Tensor], what: str) -> None:
