@@ -7,14 +7,14 @@ from scipy import stats
 from torch import nn
 from torch.distributions import Gamma, Independent, Normal
 
-from steinscope import InputError, compare, from_energy, from_log_prob, from_score, gof_test
+from steinscope import InputError, compare, discrepancy, from_energy, from_log_prob, from_score, gof_test
 from steinscope.densities import as_density, differentiable_score, placement
 from steinscope.models import Gaussian
 from steinscope.objectives import score_matching
 from steinscope.points import check_rows
 from steinscope.scoring import score_rows
 
-from helpers import DISTRIBUTIONS, generator, sample
+from helpers import DISTRIBUTIONS, generator, normal, sample
 
 
 def scores(model, x, **options):
@@ -139,7 +139,7 @@ class Sklearn:
     "model, message",
     [
         (quartic, r"model: got the function or callable quartic; say what it computes: from_log_prob"),
-        (3.0, "model: expected an object with score.* or log_prob.*, got an object of type float"),
+        (3.0, "model: expected an object with score.*, log_prob.* or energy.*, got an object of type float"),
         (Sklearn(), "model: score returned float, expected a tensor"),
         (Normal(torch.zeros(2), 1.0), r"one number for each of the 4 points, got \(4, 2\); sum over the coordinates"),
         (from_log_prob(lambda x: torch.zeros(4)), "model: does not depend on x"),
@@ -407,3 +407,23 @@ def test_a_class_is_no_model():
 def test_a_sparse_score_is_refused():
     with pytest.raises(InputError, match="model: score returned a tensor of layout torch.sparse_coo on cpu"):
         scores(from_score(lambda x: x.to_sparse()), torch.ones(3, 2))
+
+
+class Dropping(torch.nn.Module):
+    """A model that is random while it trains, with a part that never trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout, self.still = torch.nn.Dropout(0.5), torch.nn.Dropout(0.5).eval()
+
+    def log_prob(self, x):
+        return -0.5 * self.still(self.dropout(x)).square().sum(1)
+
+
+def test_modules_are_judged_as_they_are_used_and_left_as_they_were():
+    x, model = normal(300, 2), Dropping()
+    expected = gof_test(x, Gaussian(torch.zeros(2)), critics="closed form")
+    found = gof_test(x, model, critics="closed form")
+    assert found.pvalue == pytest.approx(expected.pvalue, rel=1e-4)
+    assert discrepancy(x, model, critics="linear").value == discrepancy(x, model, critics="linear").value
+    assert model.training and model.dropout.training and not model.still.training

@@ -189,3 +189,10 @@ def test_intervals_of_chains_cover():
         (one,) = [one for one in found if (one.kind, one.coordinates) == ("mean", (1,))]
         covered.append(one.low < 0.5 < one.high)
     assert np.mean(covered) > LEAST_COVERED
+
+
+def test_scores_that_push_every_coordinate_outwards_describe_no_gaussian():
+    """Scores so small that they are not those of a wrong sign, either."""
+    x = normal(150, 1).double()
+    (found,) = effects(x, 1e-6 * x)
+    assert found.kind == "outward" and found.coordinates == (0,)

@@ -1,5 +1,7 @@
 """Draws of PyMC's own NUTS."""
 
+import json
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -153,3 +155,19 @@ def test_the_command_line_checks_a_file(tmp_path, capsys, monkeypatch):
             main(["check", name, "--model", "checked:model", "--critics", "linear", "--report", "page.html"])
         assert done.value.code == 0 and f"verdict: {verdict}\n" in capsys.readouterr().out
     assert "The draws do not fit the posterior" in (tmp_path / "page.html").read_text()
+
+
+def test_the_command_line_ranks_files(tmp_path, capsys, monkeypatch):
+    from steinscope.cli import main
+
+    (tmp_path / "ranked.py").write_text(
+        "import pymc as pm\nwith pm.Model() as model:\n    pm.Normal('x', 0, 1, shape=2)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(4, 300, 2))
+    for name, scale in (("right.nc", 1.0), ("narrow.nc", 0.7)):
+        xarray.Dataset({"x": (("chain", "draw", "i"), scale * x)}).to_netcdf(name, group="posterior")
+    with pytest.raises(SystemExit) as done:
+        main(["compare", "narrow.nc", "right.nc", "--model", "ranked:model", "--critics", "closed form", "--json"])
+    ranked = json.loads(capsys.readouterr().out)["samples"]
+    assert done.value.code == 0 and [row["sample"] for row in ranked] == ["right", "narrow"]

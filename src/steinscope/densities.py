@@ -3,13 +3,14 @@
 A model is any object with `score(x)` or with `log_prob(x)`, which need not be normalised. Distributions of
 torch.distributions and modules with `log_prob` are models as they are. Plain functions become models by
 `from_log_prob`, `from_energy` and `from_score`. Distributions of scipy.stats (`logpdf`) and density estimators of
-scikit-learn (`score_samples`) are models by central differences. Where a model is only evaluated at x, an array of
-scores is enough.
+scikit-learn (`score_samples`) are models by central differences, and flows of zuko as they are. Where a model is only
+evaluated at x, an array of scores is enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError, first_line
+from steinscope.flows import as_flow, refuse_guide
 from steinscope.support.checks import check_flag
 from steinscope.supports import check_support
 
@@ -30,6 +32,7 @@ __all__ = [
     "as_density",
     "call_model",
     "differentiable_score",
+    "evaluating",
     "from_energy",
     "from_log_prob",
     "from_score",
@@ -232,14 +235,15 @@ def as_density(model: Any) -> Density:
         return model
     if isinstance(model, type):
         raise InputError("model", f"got the class {_name(model)}, expected an object, such as {_name(model)}(...)")
-    foreign = _foreign_density(model)
-    if foreign is not None:
-        return foreign
+    model = _foreign_density(model) or model
+    if isinstance(model, _NumpyLogProbDensity):
+        return model
     if callable(getattr(model, "score", None)):
         return _ScoreDensity(model.score, numpy=False)
-    if callable(getattr(model, "log_prob", None)):
-        return _LogProbDensity(model.log_prob, "log_prob")
+    if (log_prob := _log_prob_of(model)) is not None:
+        return log_prob
     if callable(model):
+        refuse_guide(model)
         raise InputError(
             "model",
             f"got the function or callable {_name(model)}; say what it computes: "
@@ -247,7 +251,7 @@ def as_density(model: Any) -> Density:
         )
     raise InputError(
         "model",
-        "expected an object with score(x) or log_prob(x), a function wrapped by from_log_prob, from_energy "
+        "expected an object with score(x), log_prob(x) or energy(x), a function wrapped by from_log_prob, from_energy "
         f"or from_score, or an array of scores at x, got {_name(model)}",
     )
 
@@ -266,8 +270,8 @@ def model_of(x: Any, model: Any) -> Any:
     return _foreign_density(model) or model
 
 
-def _foreign_density(model: Any) -> Density | None:
-    """A distribution of scipy.stats or a density estimator of scikit-learn as a density; None for anything else."""
+def _foreign_density(model: Any) -> Density | WithLogProb | None:
+    """A distribution of scipy.stats, an estimator of scikit-learn or a flow of zuko as a model; None for all else."""
     is_estimator = callable(getattr(model, "fit", None)) and callable(getattr(model, "get_params", None))
     if is_estimator:
         # Detectors of outliers have `score_samples`, too, which are no log-densities. The `score` of an estimator is a
@@ -283,7 +287,7 @@ def _foreign_density(model: Any) -> Density | None:
         where = None if bounds is None else (float(bounds[0]), float(bounds[1]))
         # scipy.stats returns a plain number where there is one point.
         return _NumpyLogProbDensity(lambda x: np.atleast_1d(model.logpdf(x)), "logpdf", where)
-    return None
+    return as_flow(model)
 
 
 def differentiable_score(model: Any, x: Tensor) -> Tensor:
@@ -293,7 +297,7 @@ def differentiable_score(model: Any, x: Tensor) -> Tensor:
         model: A model; a differentiable `log_prob` is preferred to `score`.
         x: The points.
     """
-    if not callable(getattr(model, "log_prob", None)):
+    if _log_prob_of(model) is None:
         score = as_density(model).score(x)
         if x.requires_grad and not score.requires_grad and bool((score != score[0]).any()):
             raise InputError("model", "its score has no derivative in x: it does not depend on x by torch operations")
@@ -317,9 +321,32 @@ def _gradient(value: Tensor, x: Tensor, name: str, *, keep_graph: bool = False) 
 
 def log_prob_at(model: Any, x: Tensor) -> Tensor:
     """The model's log-density at each point: n finite or infinite numbers, or an `InputError` that says what came."""
-    if not callable(getattr(model, "log_prob", None)):
+    log_prob = _log_prob_of(model)
+    if log_prob is None:
         raise InputError("model", f"expected an object with log_prob(x), got {_name(model)}")
-    return _LogProbDensity(model.log_prob, "log_prob").log_prob(x)
+    return log_prob.log_prob(x)
+
+
+def _log_prob_of(model: Any) -> _LogProbDensity | None:
+    """What knows the log-density of an object: its `log_prob`, or minus its `energy`; None where it has neither."""
+    if callable(getattr(model, "log_prob", None)):
+        return _LogProbDensity(model.log_prob, "log_prob")
+    if callable(getattr(model, "energy", None)):
+        return _LogProbDensity(lambda x: -model.energy(x), "energy")
+    return None
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Put a module, and all that it is made of, into evaluation mode, and back to the modes that they had."""
+    training = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[torch.dtype, torch.device]:
@@ -334,11 +361,17 @@ def placement(model: Any, dtype: torch.dtype, device: torch.device) -> tuple[tor
 def call_model(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
     """A function of the user's at points.
 
-    It gets a copy, so that it may work in place. Whatever it raises becomes one line, with the error as its cause.
+    It gets a copy, so that it may work in place. One that fails at float64 is tried at float32: the weights of its
+    network may be of that type. Whatever it raises becomes one line, with the error as its cause.
     """
     copy = x.copy() if isinstance(x, np.ndarray) else x.clone()
     try:
-        return fn(copy)
+        try:
+            return fn(copy)
+        except RuntimeError:
+            if isinstance(x, np.ndarray) or x.dtype != torch.float64:
+                raise
+            return fn(x.float())
     except (InputError, NonFiniteError):
         raise
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from steinscope.errors import InputError
+from steinscope.frames import check_names
 
 __all__ = ["Draws"]
 
@@ -53,12 +54,8 @@ class Draws:
             raise InputError("scores", f"expected the shape of the draws, {x.shape}, got {scores.shape}")
         for values, name in ((x, "x"), (scores, "scores")):
             _check_finite(values, name)
-        names = tuple(self.names) or tuple(f"x[{place}]" for place in range(x.shape[2]))
-        if len(names) != x.shape[2] or not all(isinstance(name, str) for name in names):
-            raise InputError("names", f"expected one string for each of {x.shape[2]} coordinates, got {self.names!r}")
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError("names", f"two coordinates are called {twice!r}")
+        is_named = not isinstance(self.names, tuple) or bool(self.names)
+        names = check_names(self.names if is_named else [f"x[{place}]" for place in range(x.shape[2])], x.shape[2])
         settled = {"x": x, "scores": scores, "names": names}
         for name in ("log_prob", "diverging"):
             if (value := getattr(self, name)) is not None:

@@ -58,6 +58,20 @@ class Finding:
         return replace(self, **sizes)
 
     @property
+    def strength(self) -> tuple[float, float]:
+        """What findings of one kind are ordered by: how far from a fit, then by how many standard errors.
+
+        Half of the spread is as far away as twice the spread. What is too far away to have a size comes first.
+        """
+        if self.size is None:
+            far = math.inf
+        elif self.kind in ("scale", "factor"):
+            far = abs(math.log(self.size)) if self.size > 0 else math.inf
+        else:
+            far = abs(self.size)
+        return far, abs(self.z or 0.0)
+
+    @property
     def is_small(self) -> bool:
         """Whether it is surely below what most uses of points would notice: a tenth of a standard deviation or 5%."""
         if self.size is None or self.low is None or self.high is None:
@@ -73,7 +87,8 @@ class Finding:
         size, low, high = self.size, self.low, self.high
         if self.kind in ("scale", "factor"):
             return f"{one or 'every coordinate'} {_spread(size, low, high, self.about)}{self._as_scores()}"
-        least, most = sorted((abs(low), abs(high)))
+        # Towards the side that the words name: an interval that reaches beyond zero has a minus at its lower end.
+        least, most = (low, high) if size > 0 else (-high, -low)
         side = "above" if size > 0 else "below"
         if self.kind == "mean":
             return f"{one} lies {_sized(abs(size), least, most, f' sd {side} the {self.about}')}"
@@ -106,7 +121,7 @@ _WORDS = {
 def _sized(size: float, low: float, high: float, words: str, unit: str = "") -> str:
     """A size in words with its interval, to the digits that the interval allows."""
     digits = _digits((high - low) / 2)
-    return f"{size:.{digits}f}{words} ({low:.{digits}f}{unit} to {high:.{digits}f}{unit})"
+    return f"{size:.{digits}f}{words} ({low:z.{digits}f}{unit} to {high:z.{digits}f}{unit})"
 
 
 def _digits(half: float) -> int:
@@ -116,7 +131,7 @@ def _digits(half: float) -> int:
 def _spread(size: float, low: float, high: float, about: str) -> str:
     if 0.5 < size < 2:
         more = "more" if size > 1 else "less"
-        sizes = abs(size - 1), *sorted((abs(low - 1), abs(high - 1)))
+        sizes = (size - 1, low - 1, high - 1) if size > 1 else (1 - size, 1 - high, 1 - low)
         share, least, most = (100 * part for part in sizes)
         return f"spreads {_sized(share, least, most, f'% {more} than the {about} says', '%')}"
     return f"spreads {_sized(size, low, high, f' times as much as the {about} says')}"

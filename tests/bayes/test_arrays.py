@@ -110,8 +110,9 @@ def test_right_scores_of_a_funnel_are_not_called_wrong(seed):
 BAD = {
     "scores: expected the shape of the draws, .4, 150, 3., got .4, 150, 2.": lambda: from_arrays(X, -X[..., :2]),
     "scores: draw 7 of chain 2 holds nan": lambda: from_arrays(X, np.where(X == X[2, 7, 1], np.nan, -X)),
-    "names: expected one string for each of 3 coordinates": lambda: from_arrays(X, -X, names=["a"]),
+    "names: expected one for each of 3 coordinates, got 1": lambda: from_arrays(X, -X, names=["a"]),
     "names: two coordinates are called 'a'": lambda: from_arrays(X, -X, names=["a", "a", "b"]),
+    "names: expected one string for each coordinate, got 'abc'": lambda: from_arrays(X, -X, names="abc"),
     "dims: expected .'chain', 'draw'., .*got .'step',.": lambda: from_arrays(X, -X, dims=("step",)),
     "dims: needed for a dictionary": lambda: from_arrays({"a": X}, {"a": -X}),
     "scores: expected the variables of the draws": lambda: from_arrays(

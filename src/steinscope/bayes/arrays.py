@@ -12,6 +12,7 @@ from steinscope.bayes.labels import entry_labels
 from steinscope.densities import as_density, model_of
 from steinscope.draws import Draws
 from steinscope.errors import InputError, first_line
+from steinscope.frames import check_names
 
 __all__ = ["check_dims", "from_arrays"]
 
@@ -54,7 +55,8 @@ def from_arrays(
     values = None if log_prob is None else _in_chains(np.asarray(log_prob), axes, "log_prob")
     marks = None if diverging is None else _in_chains(np.asarray(diverging), axes, "diverging")
     known = None if density is None else model_of(None, density)
-    made = Draws(x, slopes, tuple(names or labels or ()), values, known, marks)
+    called = tuple(labels or ()) if names is None else check_names(names, x.shape[2])
+    made = Draws(x, slopes, called, values, known, marks)
     if known is not None:
         check_scores(as_density(known), made.x, made.scores)
     if made.log_prob is not None:

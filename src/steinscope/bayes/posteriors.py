@@ -11,7 +11,7 @@ from steinscope.bayes.containers import read_container
 from steinscope.bayes.numpyro import from_numpyro
 from steinscope.bayes.pymc import from_pymc
 from steinscope.bayes.stan import from_stan
-from steinscope.densities import as_density
+from steinscope.densities import as_density, model_of
 from steinscope.draws import Draws
 from steinscope.errors import InputError
 
@@ -24,14 +24,15 @@ def from_posterior(data: Any, model: Any) -> Draws:
     Arguments:
         data: A container of ArviZ, an xarray data set, or a netCDF file.
         model: A PyMC model, a `bridgestan.StanModel`, a NumPyro model without arguments (`functools.partial` gives them
-            to one that has some), or an object with `score(x)` or `log_prob(x)` on all variables, flattened in
-            their order, which then must be unconstrained.
+            to one that has some), or a density as in `gof_test`, such as an object with `score(x)` or `log_prob(x)`, on
+            all variables, flattened in their order, which then must be unconstrained.
     """
     library = type(model).__module__.partition(".")[0]
     if library == "pymc":
         return from_pymc(data, model)
     if callable(getattr(model, "log_density_gradient", None)):
         return from_stan(data, model)
+    model = model_of(None, model)
     if callable(getattr(model, "score", None)) or callable(getattr(model, "log_prob", None)):
         return _of_density(data, model)
     if callable(model):

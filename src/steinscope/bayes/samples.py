@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -51,11 +51,22 @@ class SampleRanking:
     failures: Mapping[str, str]
     l2: float
     folds: int | None
+    difference_label: ClassVar[str] = "difference to the nearest"
 
     @property
     def names(self) -> tuple[str, ...]:
         """The samples that were ranked, nearest first."""
         return tuple(self.estimates)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Their discrepancies."""
+        return np.array([estimate.value for estimate in self.estimates.values()])
+
+    @property
+    def stderr(self) -> np.ndarray:
+        """The standard errors of the discrepancies."""
+        return np.array([estimate.stderr for estimate in self.estimates.values()])
 
     def variance(self, name: str) -> float:
         """The variance of the error of a discrepancy, larger by the points that folds share, as in `compare`."""
@@ -73,8 +84,7 @@ class SampleRanking:
 
     def best_is_better(self) -> np.ndarray:
         """How sure it is that the nearest sample is nearer than each of the others, from the second to the last."""
-        values = np.array([one.value for one in self.estimates.values()])
-        return sureness(values, np.diag([self.variance(name) for name in self.names]))
+        return sureness(self.values, np.diag([self.variance(name) for name in self.names]))
 
     def rows(self) -> list[dict[str, Any]]:
         """The table: one dictionary for each sample, nearest first, those that failed last."""
@@ -98,6 +108,12 @@ class SampleRanking:
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists, ready for JSON."""
         return {"l2": self.l2, "folds": self.folds, "samples": self.rows()}
+
+    def plot(self, axes: Any = None) -> Any:
+        """Discrepancies with 95% intervals, nearest on top, beside the differences to the nearest, as a figure."""
+        from steinscope.plots import plot_ranking
+
+        return plot_ranking(self, axes)
 
     def __str__(self) -> str:
         width = max(6, *(len(name) for name in (*self.names, *self.failures)))
@@ -159,12 +175,15 @@ def compare_samples(
     how = EstimateSettings(critics, l2, "scaled", folds, fit=settings)
     if not isinstance(samples, Mapping) or not samples:
         raise InputError("samples", f"expected a dictionary from names to draws, got {type(samples).__name__}")
+    known = next((sample.names for sample in samples.values() if isinstance(sample, Draws)), None)
     scored: dict[str, tuple[Any, ScoredPoints, Chains | None]] = {}
     failures: dict[str, str] = {}
     for name, sample in samples.items():
         try:
-            scored[name] = _scored(sample, model, support, names)
+            scored[name] = _scored(sample, model, support, names if names is not None else _borrowed(sample, known))
         except InputError as error:
+            if error.argument == "names":
+                raise
             failures[name] = f"{error.argument}: {error.problem}" if error.argument != "x" else error.problem
     dims = {name: points.dim for name, (_, points, _) in scored.items()}
     if len(set(dims.values())) > 1:
@@ -186,6 +205,12 @@ def compare_samples(
     found = {name: find_effects(scored[name][1], scored[name][2]) for name in ranked}
     said = {name: tuple(one.of("posterior") for one in findings) for name, findings in found.items()}
     return SampleRanking(ranked, said, failures, how.l2, how.folds)
+
+
+def _borrowed(sample: Any, known: Sequence[str] | None) -> Sequence[str] | None:
+    """The names of the draws beside it, for an array, which has none of its own."""
+    is_array = not hasattr(sample, "columns") and len(getattr(sample, "shape", ())) > 1
+    return known if is_array and known is not None and sample.shape[-1] == len(known) else None
 
 
 def _scored(
