@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from steinscope.plots import save_figure
+
 HERE = Path(__file__).parent
 
 if __name__ == "__main__":
@@ -11,4 +13,4 @@ if __name__ == "__main__":
     names = {}
     exec(compile(block, "separated-modes.md", "exec"), names)
     figure = names["mode_weights"](names["x"], names["model"]).plot()
-    figure.savefig(HERE / "separated-modes.png", dpi=110)
+    save_figure(figure, HERE / "separated-modes.png")

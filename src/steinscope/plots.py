@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,13 @@ import numpy as np
 from steinscope.errors import InputError
 from steinscope.support.files import write_output
 from steinscope.support.normal import normal_quantile
+from steinscope.support.squashed import squashed_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from steinscope.bayes.samples import SampleRanking
     from steinscope.comparison import Ranking
     from steinscope.estimation import Estimate
     from steinscope.explanation import Explanation
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
+    "PAGE_WIDTH",
+    "SERIES",
+    "legend_above",
     "new_figure",
     "plot_estimate",
     "plot_explanation",
@@ -33,14 +39,45 @@ __all__ = [
     "plot_ranking",
     "plot_test",
     "plot_training",
+    "rates_with_intervals",
+    "save_figure",
     "save_image_grid",
 ]
 
-COLOURS = {"train": "#4c72b0", "validation": "#dd8452", "truth": "#333333", "selected": "#55a868", "grey": "#999999"}
+COLOURS = {
+    "train": "#0072b2",
+    "validation": "#d55e00",
+    "truth": "#333333",
+    "selected": "#009e73",
+    "other": "#cc79a7",
+    "grey": "#999999",
+}
+# Colour, marker and line of the first, second, … curve. Colours are those of Okabe and Ito, which the colour-blind can
+# tell apart; markers and lines differ as well, for print in grey.
+SERIES = (
+    ("#0072b2", "o", "-"),
+    ("#e69f00", "s", "--"),
+    ("#009e73", "^", "-."),
+    ("#cc79a7", "D", ":"),
+    ("#56b4e9", "v", (0, (5, 1))),
+    ("#000000", "P", (0, (3, 1, 1, 1))),
+    ("#d55e00", "X", (0, (1, 1))),
+)
+# The width in inches of a figure that fills a page: letters of 9 points are then about as large as the text's.
+PAGE_WIDTH = 7.5
+_DOTS_PER_INCH = 160
+_LETTERS, _TITLE_LETTERS = 9, 10
 
 
 def new_figure(rows: int = 1, columns: int = 1, width: float = 4.0, height: float = 3.0) -> tuple[Figure, np.ndarray]:
-    """A figure with a grid of axes that does not pass through pyplot, so that no window or global state is touched."""
+    """A figure with a grid of axes that does not pass through pyplot, so that no window or global state is touched.
+
+    Arguments:
+        rows: The number of rows of axes.
+        columns: The number of columns.
+        width: The width of one of the axes in inches.
+        height: The height of one.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -49,7 +86,52 @@ def new_figure(rows: int = 1, columns: int = 1, width: float = 4.0, height: floa
     axes = np.asarray(figure.subplots(rows, columns, squeeze=False))
     for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)
+        ax.set_prop_cycle(color=[colour for colour, _, _ in SERIES])
+        ax.tick_params(labelsize=_LETTERS)
+        for label in (ax.xaxis.label, ax.yaxis.label):
+            label.set_fontsize(_LETTERS)
     return figure, axes
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as PNG, with enough dots for a page on a screen of high resolution."""
+    for ax in figure.axes:
+        # A title that is set takes its size from matplotlib's settings.
+        ax.title.set_fontsize(_TITLE_LETTERS)
+    figure.savefig(path, dpi=_DOTS_PER_INCH)
+
+
+def legend_above(figure: Figure, ax: Axes, columns: int | None = None) -> None:
+    """One legend for all axes of a figure, above them, where it hides nothing."""
+    handles, labels = ax.get_legend_handles_labels()
+    columns = columns or len(labels)
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=_LETTERS)
+
+
+def rates_with_intervals(
+    ax: Axes, rows: Sequence[Mapping[str, Any]], methods: Sequence[str], places: Sequence[Any], key: str
+) -> None:
+    """The rates of several methods at each of several places, side by side, with their intervals.
+
+    Arguments:
+        ax: Where to draw.
+        rows: One for each method and place: `method`, the place under `key`, `rate`, `low` and `high`.
+        methods: The methods, in the order of their colours.
+        places: The places, from left to right.
+        key: What the rows call a place.
+    """
+    step = 0.7 / max(len(methods), 4)
+    for number in range(0, len(places), 2):
+        ax.axvspan(number - 0.5, number + 0.5, color="#f2f2f2", linewidth=0, zorder=-1)
+    for number, method in enumerate(methods):
+        own = [row for row in rows if row["method"] == method]
+        rate, low, high = (np.array([float(row[name]) for row in own]) for name in ("rate", "low", "high"))
+        x = np.array([places.index(row[key]) for row in own]) + step * (number - (len(methods) - 1) / 2)
+        colour, marker, _ = SERIES[number % len(SERIES)]
+        spread = np.maximum([rate - low, high - rate], 0.0)
+        ax.errorbar(x, rate, yerr=spread, fmt=marker, markersize=4.5, color=colour, elinewidth=1, label=method)
+    ax.set_xticks(range(len(places)), [f"{place:g}" for place in places])
+    ax.set(xlim=(-0.5, len(places) - 0.5), ylim=(-0.03, 1.03))
 
 
 def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:
@@ -71,7 +153,7 @@ def plot_estimate(estimate: Estimate, axes: Any = None) -> Figure:
     axes[1].axvline(0.0, color=COLOURS["truth"], linewidth=1)
     axes[1].axvline(estimate.value, color=COLOURS["selected"], label=f"{estimate.value:.3g} ± {estimate.stderr:.2g}")
     axes[1].set(xlabel="value of a point", ylabel="held-out points")
-    axes[1].legend(frameon=False, fontsize=8)
+    axes[1].legend(frameon=False, fontsize=_LETTERS)
     return figure
 
 
@@ -89,13 +171,13 @@ def plot_test(result: TestResult, ax: Any = None) -> Figure:
     else:
         figure = ax.figure
     for number, critic in enumerate(result.critics):
-        colour = f"C{number}"
-        ax.plot(range(1, len(critic.block_z) + 1), critic.block_z, "o", color=colour, alpha=0.5, markersize=4)
-        ax.axhline(critic.z, color=colour, label=f"{critic.name}: z = {critic.z:.2f}")
+        colour, marker, line = SERIES[number % len(SERIES)]
+        ax.plot(range(1, len(critic.block_z) + 1), critic.block_z, marker, color=colour, alpha=0.6, markersize=4)
+        ax.axhline(critic.z, color=colour, linestyle=line, label=f"{critic.name}: z = {critic.z:.2f}")
     ax.axhline(0.0, color=COLOURS["truth"], linewidth=1)
     ax.set(xlabel="block", ylabel="z-score", title=f"p = {result.pvalue:.3g}")
     if result.critics:
-        ax.legend(frameon=False, fontsize=8)
+        ax.legend(frameon=False, fontsize=_LETTERS)
     return figure
 
 
@@ -131,7 +213,7 @@ def plot_modes(modes: ModeWeights, axes: Any = None) -> Figure:
         position, 100 * modes.expected, yerr=100 * half, fmt="o", color=COLOURS["train"], capsize=3, label="the model"
     )
     axes[1].set(xlabel="mode", ylabel="share in %", xticks=position, title=f"p = {modes.pvalue:.3g}", ylim=(0, None))
-    axes[1].legend(frameon=False, fontsize=8)
+    axes[1].legend(frameon=False, fontsize=_LETTERS)
     return figure
 
 
@@ -163,12 +245,15 @@ def plot_normal_quantiles(values: np.ndarray, ax: Axes, title: str) -> None:
     n = len(values)
     theory = ndtri(linspace(0.5 / n, 1 - 0.5 / n, n).double()).numpy()
     ax.plot(theory, np.sort(values), ".", color=COLOURS["train"], markersize=4)
-    ax.plot(theory, theory, color="#c44e52", linewidth=1)
+    ax.plot(theory, theory, color=COLOURS["validation"], linewidth=1)
     ax.set(xlabel="standard normal", ylabel="statistic", title=title)
 
 
-def plot_ranking(ranking: Ranking, axes: Any = None) -> Figure:
-    """Discrepancies with 95% intervals, best on top, beside the paired differences to the best."""
+def plot_ranking(ranking: Ranking | SampleRanking, axes: Any = None) -> Figure:
+    """Discrepancies with 95% intervals, best on top, beside the differences to the best.
+
+    Those of models on the same points are paired; those of samples are not, because their points are different.
+    """
     names = ranking.names
     if axes is None:
         figure, grid = new_figure(1, 2, width=4.5, height=max(1.8, 0.9 + 0.35 * len(names)))
@@ -187,20 +272,43 @@ def plot_ranking(ranking: Ranking, axes: Any = None) -> Figure:
         values, position, xerr=normal_quantile(0.975) * stderr, **{**style, "color": COLOURS["validation"]}
     )
     axes[1].axvline(0.0, color=COLOURS["truth"], linewidth=1)
-    axes[1].set(xlabel="difference to the best, paired", yticks=position, yticklabels=[])
-    for ax in axes:
+    axes[1].set(xlabel=ranking.difference_label, yticks=position, yticklabels=[])
+    for ax, shown, error in ((axes[0], ranking.values, ranking.stderr), (axes[1], values[1:], stderr[1:])):
         ax.set_ylim(len(names) - 0.5, -0.5)
+        if (threshold := squashed_below(shown, normal_quantile(0.975) * error)) is not None:
+            ax.set_xscale("symlog", linthresh=threshold)
+            # Margins of the linear axis would be decades of this one.
+            lowest = min(0.0, float((shown - normal_quantile(0.975) * error).min()))
+            ax.set_xlim(1.5 * lowest - 0.2 * threshold, 2.0 * float((shown + error).max()))
+            ax.set_xlabel(f"{ax.get_xlabel()}, log scale")
     return figure
 
 
 def plot_training(result: TrainResult, axes: Any = None) -> Figure:
-    """The model's loss, and beside it the auxiliary loss where there is one, against steps."""
+    """How a run went, against steps.
+
+    Where points were held out: score matching and discrepancy there, with bands of two standard errors, and the step
+    whose model was returned. Otherwise the model's loss, and beside it the auxiliary loss or the norm of the gradient.
+    """
     history = result.history
     if axes is None:
         figure, grid = new_figure(1, 2)
         axes = grid[0]
     else:
         figure, axes = _two_axes(axes)
+    if np.isfinite(history.held_out).any():
+        _plot_held_out(axes[0], history.step, history.held_out, history.held_out_error, "held-out score matching")
+        if result.best_step is not None:
+            axes[0].axvline(result.best_step, color=COLOURS["truth"], linestyle=":", label="returned")
+            axes[0].legend()
+        if np.isfinite(history.discrepancy).any():
+            _plot_held_out(
+                axes[1], history.step, history.discrepancy, history.discrepancy_error, "held-out discrepancy"
+            )
+        else:
+            axes[1].plot(history.step, history.model_loss, color=COLOURS["train"])
+            axes[1].set(xlabel="step", ylabel="model loss")
+        return figure
     for ax, name in zip(axes, ("model_loss", "auxiliary_loss"), strict=True):
         ax.plot(history.step, getattr(history, name), color=COLOURS["train"])
         ax.set(xlabel="step", ylabel=name.replace("_", " "))
@@ -210,8 +318,22 @@ def plot_training(result: TrainResult, axes: Any = None) -> Figure:
     return figure
 
 
-def save_image_grid(path: str | Path, images: np.ndarray, columns: int = 8, margin: int = 1) -> None:
-    """Write grey images (n, height, width) of bytes as one PNG, row by row, with a margin between them."""
+def _plot_held_out(ax: Axes, step: np.ndarray, values: np.ndarray, errors: np.ndarray, label: str) -> None:
+    ax.plot(step, values, color=COLOURS["validation"])
+    ax.fill_between(step, values - 2 * errors, values + 2 * errors, color=COLOURS["validation"], alpha=0.2, linewidth=0)
+    ax.set(xlabel="step", ylabel=label)
+
+
+def save_image_grid(path: str | Path, images: np.ndarray, columns: int = 8, margin: int = 1, zoom: int = 1) -> None:
+    """Write grey images (n, height, width) of bytes as one PNG, row by row, with a margin between them.
+
+    Arguments:
+        path: The file to write.
+        images: The images.
+        columns: How many stand in a row.
+        margin: The pixels between two images.
+        zoom: How many dots of the file are the side of a pixel: eight images of 28 × 28 fill a page with 3.
+    """
     from matplotlib.image import imsave
 
     if images.ndim != 3 or images.dtype != np.uint8 or len(images) == 0:
@@ -225,5 +347,6 @@ def save_image_grid(path: str | Path, images: np.ndarray, columns: int = 8, marg
         top, left = margin + row * (height + margin), margin + column * (width + margin)
         grid[top : top + height, left : left + width] = image
     content = io.BytesIO()
+    grid = grid.repeat(zoom, axis=0).repeat(zoom, axis=1)
     imsave(content, np.repeat(grid[:, :, None], 3, axis=2), format="png")
     write_output(Path(path), content.getvalue(), "path")

@@ -31,4 +31,4 @@ def test_a_grid_of_logits_goes_into_a_new_directory(tmp_path):
     save_grid(tmp_path / "new" / "grid.png", torch.zeros(2, 16), 4)
     grid = (255 * imread(tmp_path / "new" / "grid.png")[..., 0]).round()
     # Two images of 4 by 4 pixels; a logit of zero is half of 256.
-    assert grid[1, 1] == 128 and grid.shape[0] == 6
+    assert grid[1, 1] == 128 and grid.shape[0] == 6 * 17

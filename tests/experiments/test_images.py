@@ -29,9 +29,10 @@ def test_from_idx_files_to_samples(tmp_path, monkeypatch):
         "along/mnist-000002",
         "along/mnist-000004",
     ):
-        assert imread(out / f"{name}.png").shape[:2] == (2 * 29 + 1, 8 * 29 + 1)
+        # Two rows of eight images with lines between them, each pixel three dots wide.
+        assert imread(out / f"{name}.png").shape[:2] == (3 * (2 * 29 + 1), 3 * (8 * 29 + 1))
     assert any("Gaussian, full covariance" in line for line in lines)
-    data = (255 * imread(out / "mnist-data.png")[..., 0]).round()
+    data = (255 * imread(out / "mnist-data.png")[::3, ::3, 0]).round()
     assert np.array_equal(data[1:29, 1:29], synthetic_images(220, 28, seed=1)[0].numpy())
 
 

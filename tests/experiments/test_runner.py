@@ -8,7 +8,7 @@ import pytest
 
 from steinscope import InputError
 from steinscope.experiments import runner
-from steinscope.experiments.runner import EXPERIMENTS, Experiment, reproduce
+from steinscope.experiments.runner import EXPERIMENTS, Experiment, load, redraw, reproduce
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -24,6 +24,31 @@ def test_smoke(name, tmp_path):
         cells = [cell for row in rows for cell in row.values()]
         assert cells and not {None, "nan", "inf"} & set(cells)
     assert tables
+    if load(name).draw is not None:
+        # The figure from the table alone is the one from the trials, dot by dot.
+        pictures = [table.with_suffix(".png") for table in tables if table.with_suffix(".png").exists()]
+        table = tmp_path / "null-pvalues.csv" if name == "null" else tmp_path / f"{name}.csv"
+        drawn = (tmp_path / f"{name}.png").read_bytes()
+        for picture in pictures:
+            picture.unlink()
+        assert redraw(name, table) == table.with_suffix(".png")
+        assert table.with_suffix(".png").read_bytes() == drawn
+
+
+def test_what_cannot_be_drawn_again_is_named(tmp_path):
+    (tmp_path / "toy.csv").write_text("data,method\nmoons,lsd\n")
+    with pytest.raises(
+        InputError, match="table: expected a table of one of gaussian, gof, .*; toy draws what its trials"
+    ):
+        redraw("toy", tmp_path / "toy.csv")
+    with pytest.raises(InputError, match="table: .*toy.csv is no table of gof: KeyError: 'dim'"):
+        redraw("gof", tmp_path / "toy.csv")
+    with pytest.raises(InputError, match="table: .*none.csv cannot be read: .*No such file"):
+        redraw("gof", tmp_path / "none.csv")
+    (tmp_path / "empty.csv").write_text("dim,hidden\n")
+    with pytest.raises(InputError, match="table: .*empty.csv has no rows"):
+        redraw("gof", tmp_path / "empty.csv")
+    assert not list(tmp_path.glob("*.png"))
 
 
 def fake(ran):

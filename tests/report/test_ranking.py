@@ -1,5 +1,6 @@
 import inspect
 import pickle
+import re
 
 import pytest
 import torch
@@ -25,6 +26,14 @@ def test_a_ranking_has_its_table_and_both_charts():
     for row in ranking.rows()[:2]:
         assert number(row["lsd"]) in text and number(row["fisher_bound_lower"]) in text
     assert "broken : row 0 holds nan" in text
+
+
+def test_the_words_of_the_field_are_explained_and_a_bad_model_leaves_room():
+    x = report_points()
+    text = text_of(report_ranking(rank_points({"right": -x, "wide": -0.5 * x, "narrow": -300 * x})))
+    for word in ("critic", "Stein value", "discrepancy", "Fisher ≥", "λ"):
+        assert re.search(rf"What the words mean.* {word} [A-Z]", text, re.DOTALL)
+    assert "discrepancy, log scale" in text and "difference, log scale" in text
 
 
 def test_what_each_model_gets_wrong_is_listed():

@@ -26,6 +26,21 @@ def test_a_rejection_says_why():
     assert html.count("<svg") == 3 and html.count('<table class="sortable">') == 4
 
 
+def test_the_words_of_the_field_are_explained():
+    x = report_points()
+    text = text_of(report_test(gof_test(x, -x)))
+    for word in ("critic", "Stein value", "z-score", "prequential"):
+        assert re.search(rf"What the words mean.* {word} [A-Z]", text, re.DOTALL)
+    assert "Rows are counted from 0" in text and "row 0 is line 2" in text
+    assert "What the words mean" not in text_of(report_test(ksd_test(x, -x)))
+
+
+def test_a_probability_beyond_belief_is_said_to_be_small():
+    x = report_points()
+    tiny = text_of(report_test(replace(gof_test(x, -x), pvalue=1e-300)))
+    assert "with probability below 1e−12" in tiny and "p-value 1e−300" in tiny
+
+
 def test_finding_nothing_does_not_prove_the_model_right():
     x = torch.randn(200, 2, generator=generator(1))
     text = text_of(report_test(gof_test(x, -x)))

@@ -19,15 +19,16 @@ def test_a_training_run_has_curves_and_what_was_learned(dim):
     html = report_training(result, data="moons", points=x.numpy(), samples=model.sample(50).numpy())
     text = text_of(html)
     assert "Gaussian, 30 steps of LearnedStein" in text and "trained on moons by lsd" in text
-    assert html.count("<svg") == (5 if dim == 2 else 4) and ("data:image/png" in html) == (dim == 2)
+    assert html.count("<svg") == (7 if dim == 2 else 6) and ("data:image/png" in html) == (dim == 2)
     assert number(float(x[:, 0].double().numpy().std())) in text
-    assert "auxiliary_lr" in text
+    assert "auxiliary_lr" in text and f"model of step {result.best_step} best" in text
+    assert "Score matching at held-out points" in text and "What the critic finds at held-out points" in text
 
 
 def test_a_run_of_one_log_point_has_dots_and_settings_in_words():
     result = train(Gaussian(torch.zeros(5)), report_points(300, 5), steps=10, lr_decay=True, noise=0.3)
     html = report_training(result, points=report_points(300, 5).numpy(), samples=report_points(50, 5).numpy())
-    assert html.count('<circle class="dot"') == 3 and '<path class="curve"' not in html
+    assert html.count('<circle class="dot"') == 5 and '<path class="curve"' not in html
     text = text_of(html)
     assert "0.3, to zero over 80% of 10 steps" in text and "to zero over 10 steps" in text
     assert "outruns its critic" in text and "in the two coordinates that spread most" in text

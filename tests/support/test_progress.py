@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from steinscope.support import progress
@@ -29,3 +32,20 @@ def test_long_work_writes_plain_lines_to_a_pipe(capsys, monkeypatch):
 
 def test_short_work_is_silent(capsys, monkeypatch):
     assert lines(capsys, True, 2, monkeypatch) == []
+
+
+FIRST_TRAINING = """
+import random
+import torch
+from steinscope import train
+from steinscope.models import Gaussian
+random.seed(0)
+before = random.getstate()
+train(Gaussian(torch.zeros(2)), torch.arange(80.0).reshape(40, 2).sin(), steps=1, batch_size=20)
+assert random.getstate() == before
+"""
+
+
+def test_the_first_training_of_a_process_leaves_the_random_state_of_python_alone():
+    # rich draws a number when it is first imported, so that only the first call of a process can tell.
+    subprocess.run([sys.executable, "-c", FIRST_TRAINING], check=True)

@@ -22,12 +22,12 @@ from steinscope.experiments.rates import binomial_interval
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.metric import Metric
 from steinscope.models.rbm import RBM
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, SERIES, legend_above, new_figure, save_figure
 
 __all__ = ["CASES", "EXPERIMENT", "NULLS", "PAIRS"]
 
 EBMS = "moons"
-_MOONS_TO_FIT = 4000
+_MOONS_TO_FIT = 14_000
 _SURE = 0.95
 
 
@@ -129,7 +129,7 @@ CASES: dict[str, Case] = {
     **{
         f"{name} of two moons, n = {n}": _moons(name, n)
         for n in (2000, 20_000)
-        for name in ("one Gaussian", "two Gaussians", "half-trained EBM", "trained EBM")
+        for name in ("one Gaussian", "two Gaussians", "early EBM", "trained EBM")
     },
 }
 # The model is right.
@@ -165,7 +165,7 @@ def _moons_models(out: Path) -> dict[str, Any]:
     """The models of the demo; the trained ones are read from the directory."""
     known = moons(_MOONS_TO_FIT, seed=0)
     models = fit_models(known)
-    for name in ("half-trained EBM", "trained EBM"):
+    for name in ("early EBM", "trained EBM"):
         model = make_ebm(known)
         model.load_state_dict(load_file(out / EBMS / f"{name}.safetensors"))
         models[name] = model
@@ -241,7 +241,7 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
         if part == "ranking":
             lines.append(_count(rows, part, case, method, [one["sure"] > _SURE for one in found]))
     write_csv(out / "estimates.csv", rows)
-    _draw([row for row in rows if row["part"] == "share"], out / "estimates.png")
+    _draw(rows, out / "estimates.png")
     return [*lines, "Paper: has no such table."]
 
 
@@ -258,27 +258,29 @@ def _count(rows: list[dict[str, Any]], part: str, case: str, method: str, hits: 
 
 
 def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    rows = [row for row in rows if row["part"] == "share"]
     cases, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("case", "method"))
-    figure, ((ax,),) = new_figure(1, 1, width=7.5, height=1.0 + 0.3 * len(cases))
-    colours = [COLOURS["train"], COLOURS["validation"], COLOURS["truth"]]
+    figure, ((ax,),) = new_figure(1, 1, width=PAGE_WIDTH, height=1.0 + 0.3 * len(cases))
     for number, method in enumerate(methods):
         own = [row for row in rows if row["method"] == method]
         places = [cases.index(row["case"]) + 0.15 * number for row in own]
+        colour, marker, _ = SERIES[number % len(SERIES)]
         ax.errorbar(
             [row["value"] for row in own],
             places,
             xerr=[2 * row["stderr"] for row in own],
-            fmt="o",
-            markersize=4,
-            color=colours[number % len(colours)],
+            fmt=marker,
+            markersize=4.5,
+            elinewidth=1,
+            color=colour,
             label=method,
         )
-    ax.axvline(1.0, color="0.6", linewidth=1)
+    ax.axvline(1.0, color=COLOURS["grey"], linewidth=1)
     ax.set_yticks(range(len(cases)), cases)
     ax.invert_yaxis()
     ax.set(xlabel="share of the true discrepancy, with two standard errors")
-    ax.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    legend_above(figure, ax)
+    save_figure(figure, path)
 
 
 EXPERIMENT = Experiment(
@@ -297,7 +299,7 @@ EXPERIMENT = Experiment(
             "cases": None,
             "methods": ["closed form", "mlp"],
             "n": None,
-            "moons_steps": 1500,
+            "moons_steps": 2000,
             "repetitions": 1,
             "nulls": 50,
             "rankings": 50,
@@ -307,7 +309,7 @@ EXPERIMENT = Experiment(
             "cases": None,
             "methods": ["closed form", "auto", "mlp"],
             "n": None,
-            "moons_steps": 1500,
+            "moons_steps": 2000,
             "repetitions": 5,
             "nulls": 200,
             "rankings": 200,
@@ -318,4 +320,5 @@ EXPERIMENT = Experiment(
     run=_run,
     report=_report,
     prepare=_prepare,
+    draw=_draw,
 )

@@ -20,8 +20,9 @@ from steinscope.experiments.image_data import fresh_logits, restore, take_images
 from steinscope.experiments.image_models import FLOW, FLOWS, make_flow
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.objectives.matching import ScoreMatching, score_matching
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
 from steinscope.settings import FitSettings
+from steinscope.support.normal import normal_quantile
 from steinscope.training.driver import train
 
 __all__ = ["EXPERIMENT"]
@@ -94,14 +95,9 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     steps = np.array([trial["step"] for trial, _ in results])
     columns = {key: np.array([result[key] for _, result in results]) for key in results[0][1]}
-    figure, (axes,) = new_figure(1, 3, width=3.6)
-    for ax, (key, label) in zip(
-        axes, {"bits": "bits per pixel", "lsd": "LSD", "score_matching": "sliced score matching"}.items(), strict=True
-    ):
-        ax.errorbar(steps, columns[key], yerr=columns[f"{key}_stderr"], fmt="o-", markersize=3, color=COLOURS["train"])
-        ax.set(xlabel="steps of the flow", title=label)
-    figure.savefig(out / "flow-eval.png", dpi=150)
-    write_csv(out / "flow-eval.csv", [{"step": trial["step"], **result} for trial, result in results])
+    rows = [{"step": trial["step"], **result} for trial, result in results]
+    write_csv(out / "flow-eval.csv", rows)
+    _draw(rows, out / "flow-eval.png")
     lines = [f"{'step':>6}  {'bits/dim':>9}  {'LSD':>20}  {'score matching':>22}"]
     for step, (_, result) in zip(steps, results, strict=True):
         lsd = f"{result['lsd']:.1f} ± {result['lsd_stderr']:.1f}"
@@ -114,6 +110,17 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
         "it; 2.0 to 1.8 bits/dim."
     )
     return lines
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    labels = {"bits": "bits per pixel", "lsd": "LSD", "score_matching": "sliced score matching"}
+    figure, (axes,) = new_figure(1, len(labels), width=PAGE_WIDTH / len(labels), height=2.4)
+    for ax, (key, label) in zip(axes, labels.items(), strict=True):
+        step, value, stderr = (np.array([row[name] for row in rows]) for name in ("step", key, f"{key}_stderr"))
+        half = normal_quantile(0.975) * stderr
+        ax.errorbar(step, value, yerr=half, fmt="o", markersize=4, elinewidth=1, color=COLOURS["train"])
+        ax.set(xlabel="steps of the flow", title=label)
+    save_figure(figure, path)
 
 
 PAPER = {
@@ -152,4 +159,5 @@ EXPERIMENT = Experiment(
     run=_run,
     report=_report,
     prepare=_prepare,
+    draw=_draw,
 )

@@ -18,7 +18,7 @@ from steinscope.critics.fitting import fit_critic
 from steinscope.critics.mlp import MLP
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.gaussian import Gaussian
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
 from steinscope.settings import FitSettings
 from steinscope.stein import PenalisedLSD
 
@@ -66,18 +66,9 @@ def _run(trial: Trial, out: Path) -> Trial:
 
 
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
-    figure, axes = new_figure(2, len(results), width=4.2, height=2.8)
     rows, lines = [], []
-    for column, (trial, result) in enumerate(results):
+    for trial, result in results:
         title = MODELS[trial["model"]]
-        top, bottom = axes[:, column]
-        top.plot(result["step"], result["lsd"], color=COLOURS["train"], label="learned")
-        top.axhline(result["true_value"], color=COLOURS["truth"], linestyle="--", linewidth=1, label="true")
-        top.set(title=f"N(0, I) against {title}", ylabel="Stein discrepancy", ylim=(0, 1.15 * result["true_value"]))
-        top.legend(frameon=False)
-        bottom.semilogy(result["step"], result["critic_error"], color=COLOURS["validation"])
-        bottom.axhline(0.1, color=COLOURS["grey"], linestyle=":", linewidth=1)
-        bottom.set(xlabel="step", ylabel="relative RMS error of the critic")
         rows += [
             {"model": title, "true_value": result["true_value"], "step": step, "lsd": lsd, "critic_error": error}
             for step, lsd, error in zip(result["step"], result["lsd"], result["critic_error"], strict=True)
@@ -87,9 +78,28 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
             f"({result['lsd'][-1] / result['true_value']:.1%}); critic within {result['critic_error'][-1]:.1%} "
             "of the best. Paper: a near-optimal critic is learned and the true discrepancy closely approximated."
         )
-    figure.savefig(out / "gaussian.png", dpi=150)
     write_csv(out / "gaussian.csv", rows)
+    _draw(rows, out / "gaussian.png")
     return lines
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure, axes = new_figure(2, len(models), width=PAGE_WIDTH / len(models), height=2.3)
+    for column, model in enumerate(models):
+        own = [row for row in rows if row["model"] == model]
+        step, lsd, error = ([row[key] for row in own] for key in ("step", "lsd", "critic_error"))
+        true_value = own[0]["true_value"]
+        top, bottom = axes[:, column]
+        top.plot(step, lsd, color=COLOURS["train"], label="learned")
+        top.axhline(true_value, color=COLOURS["truth"], linestyle="--", linewidth=1, label="true")
+        top.set(title=f"N(0, I) against {model}", ylim=(0, 1.15 * true_value))
+        top.legend(frameon=False, fontsize=9, loc="lower right")
+        bottom.plot(step, [100 * value for value in error], color=COLOURS["train"])
+        bottom.set(xlabel="step", ylim=(0, None))
+    axes[0, 0].set_ylabel("Stein discrepancy")
+    axes[1, 0].set_ylabel("error of the critic in %")
+    save_figure(figure, path)
 
 
 EXPERIMENT = Experiment(
@@ -101,4 +111,5 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    draw=_draw,
 )

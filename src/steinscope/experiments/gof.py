@@ -7,6 +7,7 @@ model. RBMs with 16 hidden units have exact samples, by enumeration of the hidde
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from steinscope.experiments.rates import FIRST_SEED, binomial_interval, run_meth
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.kernels import mmd_test
 from steinscope.models.rbm import MOST_ENUMERATED, RBM
-from steinscope.plots import new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, legend_above, new_figure, rates_with_intervals, save_figure
 
 __all__ = ["EXPERIMENT"]
 
@@ -60,41 +61,28 @@ def _run(trial: Trial, out: Path) -> Trial:
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     first = results[0][0]
     shapes = list(dict.fromkeys((trial["dim"], trial["hidden"]) for trial, _ in results))
-    figure, (axes,) = new_figure(1, len(shapes), width=4.0, height=3.4)
     rows = []
-    for ax, shape in zip(axes, shapes, strict=True):
+    for shape, method, sigma in product(shapes, first["methods"], first["sigmas"]):
         records = [result for trial, result in results if (trial["dim"], trial["hidden"]) == shape]
-        for method in first["methods"]:
-            rates = []
-            for sigma in first["sigmas"]:
-                runs = [record[str(sigma)][method] for record in records]
-                rejected = sum(run["pvalue"] <= LEVEL for run in runs)
-                low, high = binomial_interval(rejected, len(runs))
-                rates.append((rejected / len(runs), low, high))
-                seconds = [run["seconds"] for run in runs if run["seconds"] is not None]
-                rows.append(
-                    {
-                        "dim": shape[0],
-                        "hidden": shape[1],
-                        "sigma": sigma,
-                        "method": method,
-                        "tests": len(runs),
-                        "rate": rejected / len(runs),
-                        "low": round(low, 4),
-                        "high": round(high, 4),
-                        "seconds": round(float(np.median(seconds)), 4) if seconds else "",
-                    }
-                )
-            rate, low, high = np.array(rates).T
-            (line,) = ax.plot(first["sigmas"], rate, "o-", markersize=3, label=method)
-            ax.fill_between(first["sigmas"], low, high, color=line.get_color(), alpha=0.12, linewidth=0)
-        ax.axhline(LEVEL, color="#999999", linestyle=":", linewidth=1)
-        kind = "exact samples" if shape[1] <= MOST_ENUMERATED else "Gibbs chains"
-        ax.set(title=f"{shape[0]} visible, {shape[1]} hidden\n{kind}", xlabel="perturbation σ", ylim=(-0.03, 1.03))
-    axes[0].set_ylabel("rejection rate")
-    axes[-1].legend(frameon=False, fontsize=8)
-    figure.savefig(out / "gof.png", dpi=150)
+        runs = [record[str(sigma)][method] for record in records]
+        rejected = sum(run["pvalue"] <= LEVEL for run in runs)
+        low, high = binomial_interval(rejected, len(runs))
+        seconds = [run["seconds"] for run in runs if run["seconds"] is not None]
+        rows.append(
+            {
+                "dim": shape[0],
+                "hidden": shape[1],
+                "sigma": sigma,
+                "method": method,
+                "tests": len(runs),
+                "rate": rejected / len(runs),
+                "low": round(low, 4),
+                "high": round(high, 4),
+                "seconds": round(float(np.median(seconds)), 4) if seconds else "",
+            }
+        )
     write_csv(out / "gof.csv", rows)
+    _draw_rates(rows, out / "gof.png")
     lines = [f"Rejection rates at 5%, n = {first['n']}, {rows[0]['tests']} tests each. Median seconds in brackets."]
     for dim, hidden in shapes:
         lines.append(f"({dim}, {hidden})  σ = {', '.join(map(str, first['sigmas']))}")
@@ -105,6 +93,35 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
             lines.append(f"  {method:<12} {rates}   ({seconds})")
     lines.append("Paper (figure): LSD matches the quadratic KSD in 100 and 200 dimensions; MMD falls behind all.")
     return lines
+
+
+def _draw_rates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """The rates of all methods at each perturbation, one of the axes for each size of RBM, up to three in a row."""
+    shapes = list(dict.fromkeys((row["dim"], row["hidden"]) for row in rows))
+    methods, sigmas = (list(dict.fromkeys(row[key] for row in rows)) for key in ("method", "sigma"))
+    columns = min(3, len(shapes))
+    lines = -(-len(shapes) // columns)
+    figure, axes = new_figure(lines, columns, width=PAGE_WIDTH / columns, height=2.8 if lines > 1 else 3.2)
+    for ax in axes.flat[len(shapes) :]:
+        ax.set_axis_off()
+    for number, shape in enumerate(shapes):
+        ax = axes.flat[number]
+        rates_with_intervals(
+            ax, [row for row in rows if (row["dim"], row["hidden"]) == shape], methods, sigmas, "sigma"
+        )
+        ax.axhline(LEVEL, color=COLOURS["grey"], linestyle=":", linewidth=1)
+        kind = "exact samples" if shape[1] <= MOST_ENUMERATED else "Gibbs chains"
+        ax.set(
+            title=f"{shape[0]} visible, {shape[1]} hidden, {kind}"
+            if columns < 3
+            else f"{shape[0]} × {shape[1]}, {kind}"
+        )
+        if number % columns == 0:
+            ax.set_ylabel(f"share of {rows[0]['tests']} tests that reject")
+        if number >= len(shapes) - columns:
+            ax.set_xlabel("perturbation σ of the weights")
+    legend_above(figure, axes.flat[0])
+    save_figure(figure, path)
 
 
 QUICK = ["learned", "closed form", "linear", "KSD", "LKSD", "FSSD", "MMD", "KSDAgg"]
@@ -139,4 +156,5 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    draw=_draw_rates,
 )

@@ -119,6 +119,8 @@ def restore(model: nn.Module, directory: Path, step: int | None = None) -> Any:
 
 
 def save_grid(path: Path, logits: Tensor, size: int, columns: int = 8) -> None:
-    """Write logits as a grid of images."""
+    """Write logits as a grid of images, about as wide as a page."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_image_grid(path, from_logits(logits.reshape(-1, size, size)).numpy(), columns)
+    save_image_grid(
+        path, from_logits(logits.reshape(-1, size, size)).numpy(), columns, zoom=max(1, 700 // (columns * (size + 1)))
+    )

@@ -23,10 +23,11 @@ from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.gof.driver import gof_test
 from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
 from steinscope.samplers.chains import run_chains
 from steinscope.samplers.langevin import TemperedSGLD
 from steinscope.settings import FitSettings
+from steinscope.support.normal import normal_quantile
 from steinscope.support.randomness import make_generator, normal_rows, uniform_rows
 
 __all__ = ["EXPERIMENT", "uniform_logits"]
@@ -181,20 +182,17 @@ def _full_gaussian(trial: Trial, smoothing: float = 0.0) -> Gaussian:
 
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     lines, rows = [], []
-    judged = [(trial, result) for trial, result in results if trial["part"] in JUDGED]
-    figure, (axes,) = new_figure(1, len(judged), width=4.5)
-    for ax, (trial, result) in zip(axes, judged, strict=True):
+    for trial, result in results:
+        if trial["part"] not in JUDGED:
+            continue
         title = f"{trial['data']}, {JUDGED[trial['part']]}"
         lines += [f"{title}: held-out discrepancies", *result["table"].split("\n"), "test of each model:"]
         ordered = result["models"]
         for row in ordered:
             lines.append(f"  {row['model']:<28} statistic {row['test_statistic']:.1f}, p = {row['test_pvalue']:.2g}")
         rows += [{"data": trial["data"], "judged_on": trial["part"], **row} for row in ordered]
-        ax.barh([row["model"] for row in ordered], [row["lsd"] for row in ordered], color=COLOURS["train"])
-        ax.invert_yaxis()
-        ax.set(title=f"{trial['data']}, {trial['part']}", xlabel="LSD")
-    figure.savefig(out / "images.png", dpi=110)
     write_csv(out / "images.csv", rows)
+    _draw(rows, out / "images.png")
     for trial, result in results:
         if trial["part"] == "samples":
             name, brightness, of_data = trial["data"], result["brightness"], result["brightness_of_data"]
@@ -205,6 +203,24 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
             )
             lines.append(f"{name}: {found}")
     return [*lines, "Paper (figure): samples that show digits and clothes; no numbers."]
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """The discrepancies of all models with 95% intervals, one of the axes for what they are judged on."""
+    rows = [row for row in rows if row["lsd"] is not None]
+    parts = list(dict.fromkeys((row["data"], row["judged_on"]) for row in rows))
+    most = max(sum((row["data"], row["judged_on"]) == part for row in rows) for part in parts)
+    figure, axes = new_figure(len(parts), 1, width=PAGE_WIDTH, height=0.8 + 0.2 * most)
+    for ax, part in zip(axes[:, 0], parts, strict=True):
+        own = [row for row in rows if (row["data"], row["judged_on"]) == part]
+        half = [normal_quantile(0.975) * row["stderr"] for row in own]
+        places = range(len(own))
+        ax.errorbar([row["lsd"] for row in own], places, xerr=half, fmt="o", markersize=4, color=COLOURS["train"])
+        ax.set_yticks(places, [row["model"] for row in own])
+        ax.invert_yaxis()
+        ax.set_title(f"{part[0]}, {part[1]}")
+    axes[-1, 0].set_xlabel("held-out LSD, with 95% intervals")
+    save_figure(figure, path)
 
 
 QUICK = {
@@ -243,4 +259,5 @@ EXPERIMENT = Experiment(
     run=_run,
     report=_report,
     prepare=_prepare,
+    draw=_draw,
 )

@@ -16,7 +16,7 @@ from torch import Tensor
 from steinscope.experiments.rates import FIRST_SEED, binomial_interval, run_methods
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
 
 __all__ = ["EXPERIMENT", "NULLS"]
 
@@ -116,15 +116,18 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """The rate of each cell at the first level, with its interval."""
     level = f"{LEVELS[0]:g}"
     rates, low, high = (np.array([row[f"{name}_{level}"] for row in rows]) for name in ("rate", "low", "high"))
-    figure, ((ax,),) = new_figure(1, 1, width=6.5, height=1.2 + 0.22 * len(rows))
+    figure, ((ax,),) = new_figure(1, 1, width=PAGE_WIDTH, height=0.8 + 0.2 * len(rows))
     places = np.arange(len(rows))
     spread = np.maximum([rates - low, high - rates], 0.0)
     ax.errorbar(rates, places, xerr=spread, fmt="o", markersize=4, color=COLOURS["train"])
     ax.axvline(LEVELS[0], color=COLOURS["grey"], linewidth=1)
     ax.set_yticks(places, [f"{row['family']}, n = {row['n']}, d = {row['dim']}" for row in rows])
     ax.invert_yaxis()
-    ax.set(xlabel=f"share rejected at {LEVELS[0]:.0%}, with 95% intervals")
-    figure.savefig(path, dpi=150)
+    tests = sorted({row["tests"] for row in rows})
+    ax.set(
+        xlabel=f"share of {' or '.join(map(str, tests))} tests that reject at {LEVELS[0]:.0%}, with exact 95% intervals"
+    )
+    save_figure(figure, path)
 
 
 _FAMILIES = ["gaussian", "student", "mixture", "rbm"]
@@ -146,4 +149,5 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    draw=_draw,
 )

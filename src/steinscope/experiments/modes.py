@@ -26,6 +26,7 @@ from steinscope.maps.radial import median_distance, radial
 from steinscope.metric import Metric
 from steinscope.models.rbm import RBM
 from steinscope.modes import Modes, Surface, find_modes
+from steinscope.plots import COLOURS, PAGE_WIDTH, SERIES, legend_above, new_figure, save_figure
 from steinscope.scoring import make_points
 from steinscope.support.randomness import make_generator
 
@@ -188,28 +189,33 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
             shown += f"{f'{rate:.2f} ({seconds:.2f} s)':>16}"
         lines.append(f"{family:<10}{dim:>4}{n:>6}{strength:>9g}  {shown}")
     write_csv(out / "modes.csv", rows)
-    _draw_rates(rows, methods, out / "modes.png")
+    _draw_rates(rows, out / "modes.png")
     return [*lines, "Right model: bimodal .5, t-banana 0, rbm 0. Paper: has no such table."]
 
 
-def _draw_rates(rows: list[dict[str, Any]], methods: list[str], path: Path) -> None:
-    from steinscope.plots import new_figure
-
+def _draw_rates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    methods = list(dict.fromkeys(row["method"] for row in rows))
     cells = list(dict.fromkeys((row["family"], row["dim"], row["n"], row["strength"]) for row in rows))
-    figure, ((ax,),) = new_figure(1, 1, width=6.0, height=1.4 + 0.3 * len(cells))
+    figure, ((ax,),) = new_figure(1, 1, width=PAGE_WIDTH, height=1.4 + 0.3 * len(cells))
     for number, method in enumerate(methods):
         own = [row for row in rows if row["method"] == method]
         rate = np.array([row["rate"] for row in own])
         bounds = np.array([[row["low"], row["high"]] for row in own])
         errors = np.maximum(np.abs(bounds - rate[:, None]).T, 0.0)
         places = np.arange(len(cells)) + 0.16 * (number - (len(methods) - 1) / 2)
-        ax.errorbar(rate, places, xerr=errors, fmt="o", markersize=4, label=method)
-    ax.axvline(0.05, color="#333333", linewidth=1, linestyle=":")
-    names = [f"{family}, d = {dim}, n = {n}, {strength:g}" for family, dim, n, strength in cells]
-    ax.set(yticks=range(len(cells)), yticklabels=names, xlabel="rejection rate", xlim=(-0.03, 1.03))
+        colour, marker, _ = SERIES[number % len(SERIES)]
+        ax.errorbar(rate, places, xerr=errors, fmt=marker, markersize=4.5, color=colour, elinewidth=1, label=method)
+    ax.axvline(0.05, color=COLOURS["grey"], linewidth=1, linestyle=":")
+    names = [f"{family}, d = {dim}, n = {n}, strength {strength:g}" for family, dim, n, strength in cells]
+    ax.set(
+        yticks=range(len(cells)),
+        yticklabels=names,
+        xlabel="share of tests that reject at 5%, with exact 95% intervals",
+        xlim=(-0.03, 1.03),
+    )
     ax.invert_yaxis()
-    ax.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=120)
+    legend_above(figure, ax)
+    save_figure(figure, path)
 
 
 METHODS = ["learned", "KSD", "pKSD", "spKSD"]
@@ -252,4 +258,5 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    draw=_draw_rates,
 )

@@ -7,6 +7,7 @@ the p-value of the whole portfolio is compared with the uniform distribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from steinscope.experiments.rates import run_methods
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
-from steinscope.plots import new_figure, plot_normal_quantiles
+from steinscope.plots import PAGE_WIDTH, new_figure, plot_normal_quantiles, save_figure
 
 __all__ = ["EXPERIMENT"]
 
@@ -50,26 +51,39 @@ def kolmogorov_smirnov(uniforms: np.ndarray) -> float:
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     methods = results[0][0]["methods"]
     dims = list(dict.fromkeys(trial["dim"] for trial, _ in results))
-    figure, axes = new_figure(len(methods), len(dims), width=3.2, height=3.0)
-    rows, lines = [], []
-    for i, method in enumerate(methods):
-        for j, dim in enumerate(dims):
+    rows, values, lines = [], [], []
+    for method in methods:
+        for dim in dims:
             runs = [result[method] for trial, result in results if trial["dim"] == dim]
             pvalues = np.array([run["pvalue"] for run in runs])
             agreement = kolmogorov_smirnov(pvalues)
-            # Every one-sided p-value has a z-score, whatever the statistic behind it.
-            z = -torch.special.ndtri(torch.from_numpy(pvalues).clamp(1e-12, 1 - 1e-12)).numpy()
-            plot_normal_quantiles(z, axes[i, j], f"{method}, {dim} d\nKS p = {agreement:.2f}")
+            values += [{"method": method, "dim": dim, "pvalue": float(pvalue)} for pvalue in pvalues]
             rows.append({"method": method, "dim": dim, "tests": len(runs), "ks_pvalue": agreement})
             paper = f"; paper {PAPER[dim]}" if method == "split" and dim in PAPER else ""
             rejected = (pvalues <= 0.05).mean()
             lines.append(f"{method}, {dim} d: KS p-value {agreement:.2f}, rejects {rejected:.3f} at 5%{paper}")
-    figure.savefig(out / "null.png", dpi=150)
     write_csv(out / "null.csv", rows)
+    write_csv(out / "null-pvalues.csv", values)
+    _draw(values, out / "null.png")
     return [
         *lines,
         "Paper: KS p-values .29, .68, .45 in 50, 100, 200 d for the split scheme, on samples of Gibbs chains.",
     ]
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Quantile–quantile plots of the p-values as z-scores: every one-sided p-value has one, whatever is behind it."""
+    methods, dims = (list(dict.fromkeys(row[key] for row in rows)) for key in ("method", "dim"))
+    figure, axes = new_figure(len(methods), len(dims), width=PAGE_WIDTH / len(dims), height=2.5)
+    for (i, method), (j, dim) in product(enumerate(methods), enumerate(dims)):
+        pvalues = np.array([row["pvalue"] for row in rows if (row["method"], row["dim"]) == (method, dim)])
+        z = -torch.special.ndtri(torch.from_numpy(pvalues).clamp(1e-12, 1 - 1e-12)).numpy()
+        title = f"{method}, {dim} dimensions\nKS p = {kolmogorov_smirnov(pvalues):.2f}"
+        plot_normal_quantiles(z, axes[i, j], title)
+        axes[i, j].set(
+            xlabel="quantile of the normal" if i == len(methods) - 1 else "", ylabel="z-score" if j == 0 else ""
+        )
+    save_figure(figure, path)
 
 
 EXPERIMENT = Experiment(
@@ -81,4 +95,5 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    draw=_draw,
 )

@@ -1,20 +1,19 @@
-"""What the testing experiments share: the methods, and rejection rates with binomial intervals."""
+"""What the testing experiments share: the methods, and rejection rates with exact intervals."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import torch
 
 from steinscope.errors import InputError
 from steinscope.gof.driver import gof_test
 from steinscope.registries import CRITICS, KERNEL_TESTS, KernelTestEntry
 from steinscope.results import TestResult
-from steinscope.support.normal import normal_quantile
 
 __all__ = ["FIRST_SEED", "binomial_interval", "find_method", "run_methods", "single_critics"]
 
@@ -73,8 +72,21 @@ def run_methods(names: list[str], x: torch.Tensor, score: Any, seed: int) -> dic
 
 
 def binomial_interval(successes: int, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a rate."""
-    rate, z = successes / n, normal_quantile(0.975)
-    centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    """The exact 95% interval of a rate (Clopper and Pearson 1934): no rate in it would be rejected at 2.5% a side."""
+    low = 0.0 if successes == 0 else _rate_where_at_least(successes, n, 0.025)
+    high = 1.0 if successes == n else 1.0 - _rate_where_at_least(n - successes, n, 0.025)
+    return low, high
+
+
+def _rate_where_at_least(successes: int, n: int, probability: float) -> float:
+    """The rate at which so many successes or more have this probability, by bisection."""
+    counts = np.arange(n + 1)
+    log_factorials = np.concatenate([[0.0], np.log(np.arange(1, n + 1)).cumsum()])
+    log_choices = (log_factorials[n] - log_factorials - log_factorials[::-1])[successes:]
+    low, high = 0.0, 1.0
+    # 60 halvings are more than float64 can tell apart.
+    for _ in range(60):
+        rate = (low + high) / 2
+        log_terms = log_choices + counts[successes:] * np.log(rate) + (n - counts[successes:]) * np.log1p(-rate)
+        low, high = (rate, high) if np.exp(log_terms).sum() < probability else (low, rate)
+    return (low + high) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from steinscope.estimation import discrepancy
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.kernels import ksd_estimate
 from steinscope.models.rbm import RBM
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
 from steinscope.settings import FitSettings
+from steinscope.support.normal import normal_quantile
 
 __all__ = ["EXPERIMENT"]
 
@@ -62,14 +64,13 @@ def _run(trial: Trial, out: Path) -> Trial:
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     shapes = list(dict.fromkeys((trial["dim"], trial["hidden"]) for trial, _ in results))
     sigmas = list(dict.fromkeys(trial["sigma"] for trial, _ in results))
-    figure, axes = new_figure(len(METHODS), len(shapes), width=3.6, height=2.6)
     rows = []
     first = results[0][0]
     lines = [
         f"Discrepancy of RBMs, n = {first['n']}, λ = {L2}; in brackets how many standard errors it stands above its "
         "value at σ = 0."
     ]
-    for column, shape in enumerate(shapes):
+    for shape in shapes:
         lines.append(f"({shape[0]}, {shape[1]})  σ = {', '.join(map(str, sigmas))}")
         table = [
             [
@@ -80,7 +81,7 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
             for sigma in sigmas
         ]
         bounds = np.array([np.mean([result["bound"] for result in cell]) for cell in table])
-        for row, method in enumerate(METHODS):
+        for method in METHODS:
             # Repetitions have other RBMs, so that only the error within each is averaged, not the spread between them.
             value = np.array([np.mean([result[method][0] for result in cell]) for cell in table])
             stderr = np.array([np.sqrt(np.mean([result[method][1] ** 2 for result in cell])) for cell in table])
@@ -90,13 +91,6 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
                     for cell in table
                 ]
             )
-            ax = axes[row, column]
-            ax.errorbar(sigmas, value, yerr=stderr, fmt="o-", markersize=3, capsize=2, color=COLOURS["train"])
-            if method == "LSD":
-                ax.plot(sigmas, bounds, "--", color=COLOURS["truth"], linewidth=1, label="theory")
-                ax.legend(frameon=False, fontsize=8)
-                ax.set_title(f"{shape[0]} visible, {shape[1]} hidden")
-            ax.set(xlabel="perturbation σ", ylabel=method if column == 0 else "")
             lines.append(
                 f"  {method:<14}" + "  ".join(f"{v:.4g} ({h:.1f})" for v, h in zip(value, height, strict=True))
             )
@@ -115,10 +109,31 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
                 for sigma, cell, v, s, h, b in zip(sigmas, table, value, stderr, height, bounds, strict=True)
             ]
         lines.append("  theory        " + "  ".join(f"{bound:.4g}" for bound in bounds))
-    figure.savefig(out / "rbm-eval.png", dpi=150)
     write_csv(out / "rbm-eval.csv", rows)
+    _draw(rows, out / "rbm-eval.png")
     lines.append("Paper (figure): LSD increases with σ near its theoretical value, and is more certain than both KSDs.")
     return lines
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Values with 95% intervals, a row for each method and a column for each size."""
+    shapes = list(dict.fromkeys((row["dim"], row["hidden"]) for row in rows))
+    figure, axes = new_figure(len(METHODS), len(shapes), width=PAGE_WIDTH / len(shapes), height=1.9)
+    for (row, method), (column, shape) in product(enumerate(METHODS), enumerate(shapes)):
+        own = [one for one in rows if (one["method"], one["dim"], one["hidden"]) == (method, *shape)]
+        sigma, value, stderr = (np.array([one[key] for one in own]) for key in ("sigma", "value", "stderr"))
+        ax, half = axes[row, column], normal_quantile(0.975) * stderr
+        ax.axhline(0.0, color=COLOURS["grey"], linestyle=":", linewidth=1)
+        ax.errorbar(sigma, value, yerr=half, fmt="o", markersize=4, elinewidth=1, color=COLOURS["train"])
+        if method == "LSD":
+            ax.plot(sigma, [one["theory"] for one in own], "--", color=COLOURS["truth"], linewidth=1, label="theory")
+            ax.legend(frameon=False, fontsize=9, loc="upper left")
+            ax.set_title(f"{shape[0]} visible, {shape[1]} hidden")
+        if column == 0:
+            ax.set_ylabel(method)
+        if row == len(METHODS) - 1:
+            ax.set_xlabel("perturbation σ")
+    save_figure(figure, path)
 
 
 SHAPES = [[50, 40], [100, 80], [200, 100]]
@@ -157,4 +172,5 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    draw=_draw,
 )

@@ -13,8 +13,9 @@ from steinscope.estimation import discrepancy
 from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, save_grid, take_images, train_by_lsd
 from steinscope.experiments.image_models import RBMS, load_rbm, make_rbm
 from steinscope.experiments.runner import Experiment, Trial, write_csv
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
 from steinscope.settings import FitSettings
+from steinscope.support.normal import normal_quantile
 
 __all__ = ["EXPERIMENT"]
 
@@ -53,15 +54,23 @@ def _run(trial: Trial, out: Path) -> Trial:
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     rows = [{"data": trial["data"], **result} for trial, result in results]
     write_csv(out / "rbm-images.csv", rows)
-    figure, axes = new_figure(1, 1)
-    axes[0, 0].bar([row["data"] for row in rows], [row["lsd"] for row in rows], color=COLOURS["train"])
-    axes[0, 0].set_ylabel("held-out LSD")
-    figure.savefig(out / "rbm-images.png", dpi=110)
+    _draw(rows, out / "rbm-images.png")
     lines = [
         f"{row['data']}: held-out LSD {row['lsd']:.1f} ± {row['stderr']:.1f}; samples in {row['data']}.png"
         for row in rows
     ]
     return [*lines, "Paper (figure): samples that show strokes of digits and outlines of clothes; no numbers."]
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    figure, ((ax,),) = new_figure(1, 1, width=PAGE_WIDTH, height=0.8 + 0.3 * len(rows))
+    half = [normal_quantile(0.975) * row["stderr"] for row in rows]
+    ax.errorbar(
+        [row["lsd"] for row in rows], range(len(rows)), xerr=half, fmt="o", markersize=4, color=COLOURS["train"]
+    )
+    ax.set_yticks(range(len(rows)), [row["data"] for row in rows])
+    ax.set(xlabel="held-out LSD, with 95% intervals", ylim=(len(rows) - 0.5, -0.5))
+    save_figure(figure, path)
 
 
 QUICK = {
@@ -86,4 +95,5 @@ EXPERIMENT = Experiment(
     run=_run,
     report=_report,
     prepare=_prepare,
+    draw=_draw,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import math
@@ -19,7 +20,7 @@ from steinscope.support.files import csv_text, read_sealed, sealed_json, write_f
 from steinscope.support.jobs import as_they_end
 from steinscope.support.progress import progress_bar
 
-__all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "reproduce", "write_csv"]
+__all__ = ["EXPERIMENTS", "SCALES", "Experiment", "Trial", "load", "read_csv", "redraw", "reproduce", "write_csv"]
 
 Trial = dict[str, Any]
 SCALES = ("smoke", "quick", "paper")
@@ -30,6 +31,7 @@ EXPERIMENTS = {
     "gof": "Rejection rates of all tests on perturbed RBMs",
     "null": "Normality of the statistic where the model is right",
     "level": "How often the test rejects where the model is right",
+    "chains": "How often the test rejects right and wrong Markov chains, whole and thinned",
     "alternatives": "Power over families where no single critic wins",
     "estimates": "How much of a known discrepancy is found",
     "modes": "Weights of separated modes, beside perturbed KSD",
@@ -54,6 +56,7 @@ class Experiment:
             left in the directory.
         report: Writes figures and tables for the finished trials into a directory and returns lines to print.
         prepare: Makes, in the directory, what all trials need, such as trained models. It resumes where it was stopped.
+        draw: Draws the figure from the rows of the table, so that a new look needs no new run.
     """
 
     scales: Mapping[str, Mapping[str, Any]]
@@ -61,6 +64,7 @@ class Experiment:
     run: Callable[[Trial, Path], Trial]
     report: Callable[[Sequence[tuple[Trial, Trial]], Path], list[str]]
     prepare: Callable[[Mapping[str, Any], Path], None] | None = None
+    draw: Callable[[Sequence[Mapping[str, Any]], Path], None] | None = None
 
 
 def load(name: str) -> Experiment:
@@ -121,6 +125,52 @@ def reproduce(
     return lines
 
 
+def redraw(name: str, table: str | Path) -> Path:
+    """Draw the figure of an experiment from a table that it wrote, beside it and with its name.
+
+    Arguments:
+        name: The experiment.
+        table: The CSV file, such as `gof.csv`.
+
+    Returns:
+        The path of the figure.
+    """
+    experiment = load(name)
+    if experiment.draw is None:
+        known = ", ".join(key for key in EXPERIMENTS if load(key).draw is not None)
+        raise InputError("table", f"expected a table of one of {known}; {name} draws what its trials have recorded")
+    table = Path(table)
+    rows = read_csv(table)
+    picture = table.with_suffix(".png")
+    try:
+        experiment.draw(rows, picture)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("table", f"{table} is no table of {name}: {type(error).__name__}: {error}") from None
+    return picture
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that `write_csv` wrote: numbers where they are numbers, None for empty cells."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [{key: _number(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError("table", f"{path} cannot be read: {error}") from None
+    if not rows:
+        raise InputError("table", f"{path} has no rows")
+    return rows
+
+
+def _number(cell: str) -> Any:
+    """A cell as an int or a float where it is one, None where it is empty."""
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except (TypeError, ValueError):
+            continue
+    return cell or None
+
+
 def _settings(experiment: Experiment, scale: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a scale, with some of them replaced by others of the same kind."""
     defaults = experiment.scales[scale]
@@ -129,7 +179,11 @@ def _settings(experiment: Experiment, scale: str, options: Mapping[str, Any]) ->
             raise InputError("options", f"expected some of {', '.join(defaults)}, got {key!r}")
         examples = [settings[key] for settings in experiment.scales.values() if key in settings]
         if not _is_like(value, examples):
-            raise InputError("options", f"{key} is {json.dumps(defaults[key])} by default, got {json.dumps(value)}")
+            sizes = sorted(_inner_sizes(examples))
+            expected = f", expected lists of {' or '.join(map(str, sizes))} in it" if sizes else ""
+            raise InputError(
+                "options", f"{key} is {json.dumps(defaults[key])} by default, got {json.dumps(value)}{expected}"
+            )
     return {**defaults, **options}
 
 
@@ -144,12 +198,21 @@ def _is_like(value: Any, examples: Sequence[Any]) -> bool:
         return is_kind and math.isfinite(value) and (value > 0 or value >= least)
     if isinstance(value, list):
         inner = [item for example in examples if isinstance(example, list | tuple) for item in example]
-        return bool(value) and bool(inner) and all(_is_like(item, inner) for item in value)
+        # Lists of a list are tuples, such as the two sizes of a model: each has as many entries as an example has.
+        sizes = _inner_sizes(examples)
+        fits = all(len(item) in sizes for item in value if isinstance(item, list))
+        return bool(value) and bool(inner) and fits and all(_is_like(item, inner) for item in value)
     tables = [example for example in examples if isinstance(example, Mapping)]
     return bool(value) and all(
         any(key in table for table in tables) and _is_like(item, [table[key] for table in tables if key in table])
         for key, item in value.items()
     )
+
+
+def _inner_sizes(examples: Sequence[Any]) -> set[int]:
+    """How many entries the lists inside of lists have."""
+    outer = [example for example in examples if isinstance(example, list | tuple)]
+    return {len(item) for example in outer for item in example if isinstance(item, list | tuple)}
 
 
 def read_record(records: Path, trial: Trial) -> Trial | None:

@@ -19,7 +19,7 @@ from steinscope.critics.fitting import fit_critic
 from steinscope.critics.mlp import MLP
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.gaussian import Gaussian
-from steinscope.plots import COLOURS, new_figure
+from steinscope.plots import COLOURS, PAGE_WIDTH, legend_above, new_figure, save_figure
 from steinscope.settings import SELECTIONS, FitSettings, Validation
 from steinscope.stein import PenalisedLSD
 
@@ -72,25 +72,26 @@ def _chosen(result: Trial, rule: str, l2: float) -> int:
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     trial, first = results[0]
     truth = trial["dim"] / (2 * trial["l2"])
-    rules = {"mu-sigma": COLOURS["selected"], "mean": "#c44e52"}
-    figure, (axes,) = new_figure(1, 2, width=4.8, height=3.4)
+    rules = {"mu-sigma": (COLOURS["selected"], "-."), "mean": (COLOURS["other"], ":")}
+    figure, (axes,) = new_figure(1, 2, width=PAGE_WIDTH / 2, height=3.2)
     step = np.array(first["step"])
-    for name in ("train", "validation"):
+    for name, line in {"train": "-", "validation": "--"}.items():
         mean, std = np.array(first[f"{name}_mean"]), np.array(first[f"{name}_std"])
-        axes[0].plot(step, mean, color=COLOURS[name], label=name)
-        axes[0].fill_between(step, mean - std, mean + std, color=COLOURS[name], alpha=0.2, linewidth=0)
-    axes[0].axhline(truth, color=COLOURS["truth"], linestyle="--", linewidth=1, label="true discrepancy")
-    axes[0].set(xlabel="step", ylabel="Stein value, mean ± std", title="What can be seen")
+        axes[0].plot(step, mean, color=COLOURS[name], linestyle=line, label=f"{name} points")
+        axes[0].fill_between(step, mean - std, mean + std, color=COLOURS[name], alpha=0.15, linewidth=0)
+    axes[0].axhline(truth, color=COLOURS["truth"], linewidth=1, label="true discrepancy")
+    axes[0].set(xlabel="step", ylabel="Stein values, mean ± standard deviation", title="What can be seen")
     objective = np.array(first["large_mean"]) - trial["l2"] * np.array(first["large_norm"])
     axes[1].plot(step, objective, color=COLOURS["truth"])
-    axes[1].set(xlabel="step", ylabel="penalised LSD", title=f"On {trial['large']} other points")
+    axes[1].set(xlabel="step", ylabel="penalised LSD", title=f"Worth on {trial['large']} other points")
     axes[0].set(xscale="log", ylim=(-2 * truth, 5 * truth))
     axes[1].set(xscale="log", ylim=(-truth, truth))
     for ax in axes:
-        for rule, colour in rules.items():
-            ax.axvline(step[_chosen(first, rule, trial["l2"])], color=colour, linewidth=1.5, label=f"chosen by {rule}")
-    axes[0].legend(frameon=False, fontsize=8)
-    figure.savefig(out / "selection.png", dpi=150)
+        for rule, (colour, line) in rules.items():
+            chosen = step[_chosen(first, rule, trial["l2"])]
+            ax.axvline(chosen, color=colour, linestyle=line, linewidth=2, label=f"chosen by {rule}")
+    legend_above(figure, axes[0], columns=3)
+    save_figure(figure, out / "selection.png")
 
     rows = []
     for trial, result in results:

@@ -23,7 +23,7 @@ from steinscope.objectives.learned_stein import LearnedStein
 from steinscope.objectives.likelihood import ContrastiveDivergence, GridLikelihood, grid_log_normaliser
 from steinscope.objectives.matching import ScoreMatching
 from steinscope.objectives.noise_contrast import NoiseContrast
-from steinscope.plots import new_figure
+from steinscope.plots import PAGE_WIDTH, new_figure, save_figure
 from steinscope.support.randomness import make_generator
 from steinscope.training.driver import train
 
@@ -119,39 +119,46 @@ def _image(ax: Any, values: Any, title: str) -> None:
     extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
     # The square root, so that thin rings of little mass can be seen beside dense ones.
     ax.imshow(np.sqrt(np.array(values)), origin="lower", extent=extent, cmap="viridis")
-    ax.set(title=title, xticks=[], yticks=[])
+    ax.set(title=title)
+    ax.set_axis_off()
 
 
 def _points(ax: Any, points: Any, title: str) -> None:
     ax.plot(*np.asarray(points).T, ".", markersize=1, color="#333333")
-    ax.set(title=title, xticks=[], yticks=[], xlim=(-HALF_WIDTH, HALF_WIDTH), ylim=(-HALF_WIDTH, HALF_WIDTH))
+    ax.set(title=title, xlim=(-HALF_WIDTH, HALF_WIDTH), ylim=(-HALF_WIDTH, HALF_WIDTH))
+    ax.set_axis_off()
     ax.set_aspect("equal")
 
 
 def _draw(table: Mapping[tuple[str, str], Trial], names: list[str], out: Path) -> None:
-    figure, axes = new_figure(3, len(names), width=2.2, height=2.3)
-    for column, name in enumerate(names):
+    columns = min(4, len(names))
+    figure, axes = new_figure(3 * -(-len(names) // columns), columns, width=PAGE_WIDTH / columns, height=2.05)
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for number, name in enumerate(names):
+        row, column = divmod(number, columns)
+        cells = axes[3 * row : 3 * row + 3, column]
         record = table[name, "lsd"]
-        _points(axes[0, column], draw_toy(name, 2000, seed=1).numpy(), name)
-        _image(axes[1, column], record["density"], f"LSD, {record['log_likelihood']:.2f}")
-        ax, places, score = axes[2, column], np.array(record["places"]), np.array(record["score"])
+        _points(cells[0], draw_toy(name, 2000, seed=1).numpy(), f"{name}: points")
+        _image(cells[1], record["density"], f"density of LSD\nlog-likelihood {record['log_likelihood']:.2f}")
+        ax, places, score = cells[2], np.array(record["places"]), np.array(record["score"])
         # Long arrows are shortened: directions matter where there are no points, and lengths where there are.
         length = np.linalg.norm(score, axis=1, keepdims=True)
         score = score / np.maximum(length, 1e-9) * np.minimum(length, 5.0)
-        ax.quiver(*places.T, *score.T, angles="xy", width=0.004)
-        ax.set(title="score", xticks=[], yticks=[])
+        ax.quiver(*places.T, *score.T, angles="xy", width=0.006)
+        ax.set(title="score of LSD")
         ax.set_aspect("equal")
-    figure.savefig(out / "toy.png", dpi=110)
+    save_figure(figure, out / "toy.png")
     if (names[0], "short-run") not in table:
         return
     chosen = [name for name in SHOWN if name in names] or names[:1]
-    figure, axes = new_figure(len(chosen), 4, width=2.6, height=2.7)
+    figure, axes = new_figure(len(chosen), 4, width=PAGE_WIDTH / 4, height=2.2)
     for row, name in zip(axes, chosen, strict=True):
-        _points(row[0], draw_toy(name, 2000, seed=1).numpy(), name)
-        _points(row[1], table[name, "short-run"]["samples"], "short-run MCMC: samples")
-        _image(row[2], table[name, "short-run"]["density"], "short-run MCMC: density")
-        _image(row[3], table[name, "lsd"]["density"], "LSD: density")
-    figure.savefig(out / "toy-short-run.png", dpi=110)
+        _points(row[0], draw_toy(name, 2000, seed=1).numpy(), f"{name}:\npoints")
+        _points(row[1], table[name, "short-run"]["samples"], "short-run MCMC:\nsamples")
+        _image(row[2], table[name, "short-run"]["density"], "short-run MCMC:\ndensity")
+        _image(row[3], table[name, "lsd"]["density"], "LSD:\ndensity")
+    save_figure(figure, out / "toy-short-run.png")
 
 
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:

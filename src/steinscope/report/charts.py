@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup, escape
 
+from steinscope.support.squashed import squashed_below
+
 __all__ = ["density_chart", "field_chart", "interval_chart", "line_chart", "number", "scatter_chart"]
 
 WIDTH = 360
@@ -25,7 +27,10 @@ def number(value: float | None, digits: int = 4) -> str:
     """A number as text, with a true minus sign; a dash where there is none."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{value:.{digits}g}".replace("-", "−")
+    text = f"{value:.{digits}g}"
+    # 127400 is read more easily than 1.274e+05.
+    text = f"{float(text):.0f}" if "e+" in text and abs(value) < 1e7 else text
+    return text.replace("-", "−")
 
 
 def interval_chart(
@@ -39,12 +44,21 @@ def interval_chart(
     *,
     rings: np.ndarray | None = None,
 ) -> Markup:
-    """A dot with its interval in each row, and a line at zero; with `rings`, a second value as a ring."""
+    """A dot with its interval in each row, and a line at zero; with `rings`, a second value as a ring.
+
+    Where one value would squash all others the axis is logarithmic, and says so.
+    """
     longest = max((len(_short(label)) for label in labels), default=0)
     left = min(150, 16 + int(6.2 * longest))
     height = _TOP + _ROW * len(labels) + _BOTTOM
     start, stop = _range(np.concatenate([low, high, [0.0], [] if rings is None else rings]))
-    scale = _Scale(start, stop, left, WIDTH - _RIGHT)
+    threshold = squashed_below(values, high - values) if rings is None else None
+    if threshold is None:
+        scale = _Scale(start, stop, left, WIDTH - _RIGHT)
+    else:
+        ends = np.append(np.concatenate([low, high]), 0.0)
+        scale = _BentScale(float(ends.min()), float(ends.max()), left, WIDTH - _RIGHT, threshold)
+        axis = f"{axis}, log scale"
     parts = [_horizontal_axis(scale, height - _BOTTOM, axis)]
     parts.append(_line(scale(0.0), _TOP, scale(0.0), height - _BOTTOM, "zero"))
     for row, label in enumerate(labels):
@@ -159,6 +173,34 @@ class _Scale:
         step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
         first = math.ceil(self.start / step - 1e-9)
         return [0.0 if n == 0 else n * step for n in range(first, math.floor(self.stop / step + 1e-9) + 1)]
+
+
+class _BentScale(_Scale):
+    """A scale that is linear up to a threshold on both sides of zero, and logarithmic beyond."""
+
+    def __init__(self, start: float, stop: float, first: float, last: float, threshold: float) -> None:
+        super().__init__(start, stop, first, last)
+        self.threshold = threshold
+        margin = 0.04 * (self._bent(stop) - self._bent(start))
+        self.ends = self._bent(start) - margin, self._bent(stop) + margin
+
+    def _bent(self, value: float) -> float:
+        far = abs(value) / self.threshold
+        return math.copysign(far if far <= 1 else 1 + math.log10(far), value)
+
+    def __call__(self, value: float) -> float:
+        low, high = self.ends
+        return self.first + (self._bent(float(value)) - low) / (high - low) * (self.last - self.first)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """Zero and powers of ten, as many of them as there is room for."""
+        decades = [math.floor(bent - 1 + 1e-9) for bent in (-self.ends[0], self.ends[1])]
+        every = max(1, math.ceil(sum(max(0, decade + 1) for decade in decades) / count))
+        sides = [
+            [sign * self.threshold * 10.0**k for k in range(0, decade + 1, every)]
+            for sign, decade in zip((-1.0, 1.0), decades, strict=True)
+        ]
+        return [*reversed(sides[0]), 0.0, *sides[1]]
 
 
 class _Frame:

@@ -23,6 +23,7 @@ _CHART_COORDINATES = 15
 _TABLE_COORDINATES = 200
 _POINT_COORDINATES = 4
 _GRID = 13
+_LEAST_PVALUE = 1e-12
 
 
 def report_test(result: TestResult, explanation: Explanation | None = None, *, data: str = "", model: str = "") -> str:
@@ -76,7 +77,9 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
 
 
 def _sentence(result: TestResult) -> str:
-    p, level = number(result.pvalue, 3), number(result.alpha)
+    level = number(result.alpha)
+    # Farther out, a normal distribution that holds in the limit says nothing about 1000 points.
+    p = number(result.pvalue, 3) if result.pvalue >= _LEAST_PVALUE else f"below {number(_LEAST_PVALUE)}"
     chance = f"If the points came from the model, a misfit at least as large would be seen with probability {p}."
     if result.rejected:
         return f"{chance} That is no more than the level {level}, so the model is rejected."

@@ -53,17 +53,27 @@ def report_training(
     if flat is not None and drawn is not None and flat.shape[1] != drawn.shape[1]:
         raise InputError("samples", f"expected {flat.shape[1]} coordinates, as points have, got {drawn.shape[1]}")
     listed = {**(settings or {}), **_readable(result.state.settings), "steps": result.state.step}
-    curves = [_curve("The model's loss", history.step, history.model_loss)]
+    curves = []
+    if np.isfinite(history.held_out).any():
+        title = "Score matching at held-out points (smaller is better)"
+        curves.append(_curve(title, history.step, history.held_out, "at the log point"))
+    if np.isfinite(history.discrepancy).any():
+        title = "What the critic finds at held-out points (zero is a perfect fit)"
+        curves.append(_curve(title, history.step, history.discrepancy, "at the log point"))
+    curves.append(_curve("The model's loss", history.step, history.model_loss))
     if np.isfinite(history.auxiliary_loss).any():
         curves.append(_curve("The auxiliary loss", history.step, history.auxiliary_loss))
     curves.append(_curve("Norm of the model's gradient", history.step, history.gradient_norm))
     has_density = flat is not None and flat.shape[1] == 2 and callable(getattr(model, "log_prob", None))
     loss = f", and its loss was {number(float(history.model_loss[-1]))} at the end" if len(history.step) else ""
+    if result.best_step is not None:
+        loss = f". Held-out points liked the model of step {result.best_step} best, which is the one that was kept"
+    where, notes = f" on {data}" if data else "", "".join(f" {note}" for note in result.notes)
     return render(
         "training.html",
         title="Training run",
         headline=f"{type(result.model).__name__}, {result.state.step} steps of {type(result.objective).__name__}",
-        sentence=f"The model was trained{f' on {data}' if data else ''} by {result.state.settings['objective']}{loss}.",
+        sentence=f"The model was trained{where} by {result.state.settings['objective']}{loss}.{notes}",
         facts=[(name, _setting(value)) for name, value in listed.items() if value is not None],
         curves=curves,
         hint=result.objective.loss_meaning,
@@ -91,12 +101,12 @@ def _setting(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _curve(title: str, step: np.ndarray, values: np.ndarray) -> Markup:
+def _curve(title: str, step: np.ndarray, values: np.ndarray, meaning: str = "mean since the last log point") -> Markup:
     finite = values[np.isfinite(values)]
     description = (
         f"From {number(float(finite[0]), 3)} to {number(float(finite[-1]), 3)}" if len(finite) else "No values"
     )
-    return line_chart(title, step, values, "step", "mean since the last log point", description)
+    return line_chart(title, step, values, "step", meaning, description)
 
 
 def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Advance", "progress_bar"]
+__all__ = ["Advance", "progress_bar", "same_random_state"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -25,7 +26,10 @@ def progress_bar(title: str, total: int, show: bool | None = None) -> Iterator[A
         show: True for a bar where the standard error is a terminal, and elsewhere a line now and then; False for
             nothing; by default a bar on a terminal, and nothing elsewhere.
     """
-    from rich.console import Console
+    with same_random_state():
+        # A part of rich draws a number when it is first imported.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if show is False or (show is None and not console.is_terminal):
@@ -34,12 +38,20 @@ def progress_bar(title: str, total: int, show: bool | None = None) -> Iterator[A
     if not console.is_terminal:
         yield _lines(title, total)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.fields[note]}"), console=console, transient=True) as bar:
         task = bar.add_task(title, total=total, note="")
         yield lambda done, text: bar.update(task, completed=done, note=text)
+
+
+@contextmanager
+def same_random_state() -> Iterator[None]:
+    """Leave the state of Python's `random` as it is, whatever the block draws from it."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 def _lines(title: str, total: int) -> Advance:
