@@ -69,9 +69,10 @@ calls = {
         {
             "steps": ("a", None, -1, 2.5),
             "batch_size": ("a", None, -1),
-            "lr": numbers,
+            "lr": ("a", [1], nan, -1, True, object()),
+            "clip": ("a", [1], nan, 0),
             "betas": (None, 0.5, "ab", (1,), (nan, 0.5)),
-            "lr_decay": flags,
+            "lr_decay": ("no", 1, [True]),
             "weight_decay": numbers,
             "average": ("a", [1], 2),
             "noise": ("a", [1], -1),
@@ -81,9 +82,13 @@ calls = {
     "train": (
         lambda **o: train(Gaussian(torch.zeros(2)), x, **{"steps": 1, **o}),
         {
-            "steps": ("a", None, -1, 1.5),
+            "steps": ("a", -1, 1.5),
             "batch_size": ("a", None, 2.5),
-            "lr": ([1], None),
+            "validation": ("a", -1, 1.0, nan, True, [[1.0]]),
+            "lr": ([1],),
+            "clip": (0,),
+            "optimiser": (3, "adam", lambda parameters: 3),
+            "scheduler": (3, lambda optimiser: 3),
             "checkpoint_every": ("a", 0, 2.5),
             "keep": ("a", 0, 2.5),
             "log_every": ("a", 0, 2.5),
@@ -172,7 +177,10 @@ calls = {
             "seed": seeds,
         },
     ),
-    "LearnedStein": (LearnedStein, {"l2": numbers, "critic_steps": ("a", None, -1, 2.5), "shrinkage": numbers}),
+    "LearnedStein": (
+        LearnedStein,
+        {"l2": numbers, "critic_steps": ("a", -1, 2.5), "shrinkage": ("a", [1], nan, -1, True, object())},
+    ),
     "score_matching": (
         lambda **o: score_matching(x, gaussian, **o),
         {"batch_size": ("a", None, -1, 2.5), "seed": seeds},

@@ -10,7 +10,7 @@ from steinscope.cli import app, main
 
 from helpers import assert_one_line, run_command
 
-COMMANDS = ["test", "check", "monitor", "compare", "train", "sample", "demo", "reproduce", "data"]
+COMMANDS = ["test", "check", "monitor", "compare", "train", "sample", "demo", "reproduce", "data", "completion"]
 
 
 def test_every_command_is_tested():

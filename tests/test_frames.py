@@ -65,6 +65,7 @@ def test_names_given_take_precedence():
         ("abc", "names: expected one string for each coordinate, got 'abc'"),
         (np.array("a"), "names: expected one string for each coordinate, got array"),
         (iter("ab"), "names: expected one for each of 3 coordinates, got 2"),
+        (["a", "b", "a"], "names: two coordinates are called 'a'$"),
         ([1, 2, 3], r"names: expected one string for each coordinate, got \[1, 2, 3\]"),
     ],
 )
@@ -86,3 +87,16 @@ def test_names_come_from_the_coordinates_of_an_xarray():
     assert coordinate_names(Array(np.zeros((3, 2)), ["row", "column"], {"column": names}), None, 2) == ("age", "income")
     assert coordinate_names(Array(np.zeros((3, 2)), ["row", "column"]), None, 2) is None
     assert coordinate_names(np.zeros((3, 2)), None, 2) is None
+
+
+@pytest.mark.parametrize("call", [gof_test, discrepancy, lambda x, scores, **how: compare({"a": scores}, x, **how)])
+def test_two_coordinates_of_one_name_are_refused(call):
+    x = normal(120, 2).numpy()
+    with pytest.raises(InputError, match="^names: two coordinates are called 'a'$"):
+        call(x, -x, critics="closed form", names=["a", "a"])
+    frame = Frame({"a": x[:, 0], "b": x[:, 1]})
+    frame.columns = ["a", "a"]
+    with pytest.raises(InputError, match="^x: two columns are called 'a'; rename one"):
+        call(frame, -x, critics="closed form")
+    # Names that are given stand for those of the columns.
+    call(frame, -x, critics="closed form", names=["a", "b"])

@@ -12,15 +12,19 @@ SOURCE = ROOT / "src" / "steinscope"
 
 # From bottom to top: each imports only from those before it.
 LAYERS = (
-    "errors shapes frames draws support metric registries settings supports densities unconstrained stein maps shards "
-    "points scoring chains folds models critics samplers objectives edges findings results effects explanation modes "
-    "portfolio kernels gof estimation comparison bayes data training streams plots report experiments commands cli "
-    "__main__ __init__"
+    "errors shapes frames draws support metric registries settings supports flows densities unconstrained stein maps "
+    "shards points scoring cluster chains folds models critics samplers objectives edges findings results effects "
+    "explanation "
+    "modes portfolio kernels gof estimation comparison bayes data training streams plots report experiments commands "
+    "cli __main__ __init__"
 ).split()
 # A result draws itself, and matplotlib is loaded when it does.
 LAZY = {
     (module, "plots")
-    for module in ("results", "estimation", "comparison", "explanation", "modes.weights", "training.results")
+    for module in (
+        *("results", "estimation", "comparison", "explanation", "modes.weights", "training.results"),
+        "bayes.samples",
+    )
 }
 # Experiments do not know of each other. These are not experiments: they are what several of them share.
 SHARED = {"runner", "rates", "image_data", "image_models", "moons_models"}

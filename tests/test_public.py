@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -86,10 +87,27 @@ def test_the_reference_lists_every_public_name():
     assert {package_of(stub) for stub in STUBS} - {"steinscope", "steinscope.gof"} <= whole
 
 
+class Writer:
+    """What the page on logging uses of TensorBoard's writer, for plain numbers; TensorBoard is not installed."""
+
+    written = {}
+
+    def __init__(self, directory):
+        assert isinstance(directory, str)
+
+    def add_scalar(self, name, value, step):
+        assert type(name) is str and type(value) is float and type(step) is int
+        self.written.setdefault(name, []).append(step)
+
+    def close(self):
+        assert self.written["model_loss"] == self.written["distance"] == list(range(10, 101, 10))
+
+
 @pytest.mark.parametrize("document", [marked(path) for path in (ROOT / "README.md", *PAGES)])
 def test_code_in_documents_runs_and_prints_what_it_says(document, tmp_path, monkeypatch, capsys):
     """Python blocks run one after the other; a text block that follows one is what it printed."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
     blocks = re.findall(r"```(python|text)\n(.*?)```", document.read_text(), re.DOTALL)
     names, printed = {}, ""
     for kind, block in blocks:

@@ -149,6 +149,10 @@ def test_the_verdict_is_that_of_the_pvalue():
         (Finding("scale", (1,), 0.88, 0.84, 0.92), "x[1] spreads 12% less than the model says (8% to 16%)"),
         (Finding("scale", (1,), 1.12, 1.08, 1.16), "x[1] spreads 12% more than the model says (8% to 16%)"),
         (Finding("scale", (1,), 3.1, 2.9, 3.3), "x[1] spreads 3.1 times as much as the model says (2.9 to 3.3)"),
+        (Finding("mean", (1,), 0.2, -0.049, 0.449), "x[1] lies 0.2 sd above the model (0.0 to 0.4)"),
+        (Finding("mean", (1,), -0.20, -0.29, 0.021), "x[1] lies 0.2 sd below the model (0.0 to 0.3)"),
+        (Finding("scale", (1,), 1.04, 0.98, 1.10), "x[1] spreads 4% more than the model says (-2% to 10%)"),
+        (Finding("scale", (1,), 0.96, 0.90, 1.02), "x[1] spreads 4% less than the model says (-2% to 10%)"),
         (
             Finding("correlation", (0, 1), 0.29, 0.23, 0.35, found=0.3),
             "x[0] and x[1] have correlation 0.30, 0.29 above what the model says (0.23 to 0.35)",
@@ -190,6 +194,20 @@ def test_what_is_small_says_so():
     assert not any(Finding(kind, (0,), *sizes).is_small for kind, *sizes in large) and not Finding("sign").is_small
     tiny = replace(result(findings=(Finding("mean", (0,), 0.01, 0.008, 0.012),)), n=10**6)
     assert "all of this is small: 1000000 points show it" in str(tiny)
+
+
+def test_findings_are_ordered_by_how_far_from_a_fit_they_are():
+    scales = [Finding("scale", (i,), size, size - 0.1, size + 0.1) for i, size in enumerate([1.5, 0.4, 0.9, 2.2])]
+    assert [one.coordinates for one in sorted(scales, key=lambda one: one.strength)] == [(2,), (0,), (3,), (1,)]
+    means = [Finding("mean", (i,), size, size - 0.1, size + 0.1) for i, size in enumerate([0.3, -0.9, 0.5])]
+    assert max(means, key=lambda one: one.strength).coordinates == (1,)
+    # A marginal whose share elsewhere cannot be told is too far away for that; of two, the surer one is first.
+    shapes = [
+        Finding("shape", (0,), 0.4, 0.3, 0.5, z=50.0),
+        Finding("shape", (1,), z=9.0),
+        Finding("shape", (2,), z=20.0),
+    ]
+    assert [one.coordinates for one in sorted(shapes, key=lambda one: one.strength)] == [(0,), (1,), (2,)]
 
 
 def test_of_each_kind_the_first_are_said():

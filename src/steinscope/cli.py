@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from steinscope import __version__
 from steinscope.commands.check import check
 from steinscope.commands.compare import compare
+from steinscope.commands.completion import make_completion
 from steinscope.commands.data import data
 from steinscope.commands.demo import demo
 from steinscope.commands.inputs import STANDARD_INPUT
@@ -44,8 +45,10 @@ app = App(
     default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, test, check, monitor, compare, train, sample, reproduce, data):
-    app.command(command)
+# In the order in which a new user needs them, and not in that of the alphabet.
+for place, command in enumerate((demo, test, compare, check, monitor, train, sample, reproduce, data)):
+    app.command(command, sort_key=place)
+app.command(make_completion(app), sort_key=place + 1)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
             warnings.showwarning = _show_warning
             sys.exit(app(tokens, print_error=False, exit_on_error=False, result_action="return_value") or 0)
     except UnusedCliTokensError as error:
-        _fail(f"unexpected {' '.join(error.unused_tokens or ())}; see --help", 2)
+        _fail(_unexpected(error), 2)
     except CycloptsError as error:
         _fail(" ".join(str(error).split()), 2)
     except InputError as error:
@@ -85,6 +88,14 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{first_line(error)}; set {_TRACEBACK}=1 to see where", 1)
 
 
+def _unexpected(error: UnusedCliTokensError) -> str:
+    """What to say about words that no option takes. Mostly they are scores without their option."""
+    words = error.unused_tokens or []
+    command = " ".join(["steinscope", *(error.command_chain or ())])
+    hint = f"; are these scores? Give them as --score {words[0]}" if command.endswith("test") else ""
+    return f"unexpected {' '.join(words)}{hint}; see {command} --help"
+
+
 def _fail(message: str, status: int) -> NoReturn:
     """Say in one line what is wrong, once even if torchrun started several processes.
 
@@ -93,7 +104,7 @@ def _fail(message: str, status: int) -> NoReturn:
     """
     if not _is_first_process():
         time.sleep(_PATIENCE_SECONDS)
-    print(f"steinscope: {one_line(message)}", file=sys.stderr)
+    print(f"steinscope: {one_line(message.replace(STANDARD_INPUT, '-'))}", file=sys.stderr)
     sys.exit(status)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -69,6 +69,7 @@ class Ranking:
     failures: Mapping[str, str]
     l2: float
     folds: int | None
+    difference_label: ClassVar[str] = "difference to the best, paired"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ class Explanation:
         for i in self.order[:5]:
             low, high = intervals[i]
             lines.append(f"{self.label(i):<{width}}{self.coordinates[i]:>12.4g}  {low:.4g} to {high:.4g}")
-        lines += ["", f"{'point':<{width}}{'contribution':>12}  mostly by"]
+        lines += ["", f"{'point':<{width}}{'contribution':>12}  mostly by (the first point is row 0)"]
         for point in self.worst[:5]:
             i = int(point.coordinates.argmax())
             row = f"row {point.index}"

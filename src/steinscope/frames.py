@@ -6,14 +6,14 @@ needed. Arrays of xarray have names for their columns, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from steinscope.errors import InputError
 
-__all__ = ["Names", "coordinate_label", "coordinate_names", "frame_numbers", "is_frame"]
+__all__ = ["Names", "check_names", "coordinate_label", "coordinate_names", "frame_numbers", "is_frame", "repeated"]
 
 Names = tuple[str, ...] | None
 """What the coordinates of points are called; None where nobody has named them."""
@@ -58,8 +58,17 @@ def coordinate_names(x: Any, names: Any, dim: int) -> Names:
         names: What the user calls the coordinates, if anything.
         dim: How many coordinates a point has.
     """
-    if names is None:
-        return tuple(map(str, x.columns)) if is_frame(x) else _axis_labels(x)
+    if names is not None:
+        return check_names(names, dim)
+    is_lazy = hasattr(type(x), "__dask_graph__") and hasattr(x, "columns")
+    labels = tuple(map(str, x.columns)) if is_frame(x) or is_lazy else _axis_labels(x)
+    if labels is not None and (twice := repeated(labels)) is not None:
+        raise InputError("x", f"two columns are called {twice!r}; rename one, or name the coordinates by names=")
+    return labels
+
+
+def check_names(names: Any, dim: int) -> tuple[str, ...]:
+    """What the user calls the coordinates: one string for each, and no two of them alike."""
     # A string is no list of names, and an array without axes cannot be gone through.
     is_list = isinstance(names, Iterable) and not isinstance(names, str) and getattr(names, "ndim", 1) == 1
     labels = tuple(names) if is_list else ()
@@ -67,7 +76,24 @@ def coordinate_names(x: Any, names: Any, dim: int) -> Names:
         raise InputError("names", f"expected one string for each coordinate, got {names!r}")
     if len(labels) != dim:
         raise InputError("names", f"expected one for each of {dim} coordinates, got {len(labels)}")
+    if (twice := repeated(labels)) is not None:
+        raise InputError("names", f"two coordinates are called {twice!r}")
     return labels
+
+
+def repeated(labels: Sequence[str]) -> str | None:
+    """The first label that comes twice, if one does.
+
+    Example:
+        >>> repeated(["a", "b", "a"]), repeated(["a", "b"])
+        ('a', None)
+    """
+    seen: set[str] = set()
+    for label in labels:
+        if label in seen:
+            return label
+        seen.add(label)
+    return None
 
 
 def _axis_labels(x: Any) -> Names:

@@ -17,6 +17,7 @@ import inspect
 import json
 import math
 import pkgutil
+import random
 import re
 import signal
 import sys
@@ -163,7 +164,7 @@ NAMES = {
     "bandwidth": st.sampled_from(["median", "learned", 1.0, 1e-30, 1e30, "other"]),
     "kernel": st.sampled_from(["gaussian", "imq", "other"]),
     "factors": st.sampled_from([(1.0,), (0.5, 2.0), (), (0.0,)]),
-    "names": st.sampled_from([None, ["a"], ["a", "b"], "ab"]),
+    "names": st.sampled_from([None, ["a"], ["a", "b"], ["a", "a"], "ab"]),
     "callbacks": st.just(()),
     "callback": st.none(),
     "resume": st.booleans(),
@@ -287,7 +288,7 @@ def snapshot(value):
 def call(function, chosen):
     """Call a function and judge the outcome."""
     before = {name: snapshot(value) for name, value in chosen.items()}
-    state = torch.get_rng_state()
+    state, python_state = torch.get_rng_state(), random.getstate()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -297,6 +298,7 @@ def call(function, chosen):
     except (InputError, NonFiniteError, DownloadError) as error:
         assert "\n" not in str(error) and str(error), f"a message of several lines: {error!r}"
     assert torch.equal(torch.get_rng_state(), state), "the global random state has changed"
+    assert random.getstate() == python_state, "the random state of Python has changed"
     for name, value in chosen.items():
         assert snapshot(value) == before[name], f"{name} has changed"
 

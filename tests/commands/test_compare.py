@@ -55,6 +55,11 @@ def test_options_of_the_fit_reach_it(arrays, command, monkeypatch):
     "arguments, message",
     [
         ("compare x.npy", "score, model: give at least one model"),
+        (
+            "compare x.npy scores.npy",
+            r"held against one model: .*; or is scores.npy a file of scores\? Give it as --score scores.npy",
+        ),
+        ("compare x.npy --score scores.npy --chains", "chains: expected an array of shape"),
         ("compare x.npy --score =scores.npy", "score: expected NAME=SOURCE or SOURCE, got '=scores.npy'"),
         ("compare x.npy --score a=x.npy --score a=x.npy", "score: two models are named 'a'"),
         ("compare x.npy --score a=x.npy --model a=b:c", "model: two models are named 'a'"),

@@ -49,13 +49,39 @@ def test_a_memmap_of_the_standard_input_stays_readable(arrays, here, monkeypatch
 
 def test_columns_of_scores_are_those_of_the_points(tmp_path):
     x = Table(np.ones((2, 3)), ("a", "b", "c"))
-    for names in ("a,b,c", "score a,score b,score c", "1.5,2,3", "a,d,e"):
+    for names in ("a,b,c", "score a,score b,score c", "1.5,2,3"):
         (tmp_path / "s.csv").write_text(f"{names}\n" + "1,2,3\n" * (1 if names[0] == "1" else 2))
         assert read_scores(str(tmp_path / "s.csv"), x, "score").shape == (2, 3)
-    (tmp_path / "s.csv").write_text("a,c,b\n1,2,3\n4,5,6\n")
-    message = "score: column 2 of .*s.csv is 'c', which is column 3 of x; expected the columns in the order of x"
-    with pytest.raises(InputError, match=message):
-        read_scores(str(tmp_path / "s.csv"), x, "score")
+    wrong = {
+        "a,c,b": "score: column 2 of .*s.csv is 'c', which is column 3 of x; expected 'b': the columns",
+        "a,d,c": "score: column 2 of .*s.csv is 'd', which is no column of x; expected 'b': the columns",
+    }
+    for names, message in wrong.items():
+        (tmp_path / "s.csv").write_text(f"{names}\n1,2,3\n4,5,6\n")
+        with pytest.raises(InputError, match=message):
+            read_scores(str(tmp_path / "s.csv"), x, "score")
+
+
+def test_columns_of_samples_and_runs_are_those_of_the_points(here, command, monkeypatch):
+    rng = np.random.default_rng(0)
+    for name, columns in (("x", "a,b"), ("samples", "b,a")):
+        np.savetxt(f"{name}.csv", rng.standard_normal((100, 2)), delimiter=",", header=columns, comments="")
+    done = command("test", "x.csv", "--method", "mmd", "--samples", "samples.csv")
+    assert_one_line(done, "samples: column 1 of samples.csv is 'b', which is column 2 of x; expected 'a'")
+    run = SimpleNamespace(shape=(2,), names=("b", "a"), model=None)
+    monkeypatch.setattr("steinscope.training.directory.load_run", lambda path, name: run)
+    (here / "run").mkdir()
+    assert_one_line(command("test", "x.csv", "--model", "run"), "model: column 1 of run is 'b', which is column 2 of x")
+
+
+def test_scores_come_from_the_standard_input(arrays, here, command, monkeypatch):
+    options = ["--critics", "linear", "--json"]
+    for arguments in (["test", "x.npy", "--score", "{}"], ["compare", "x.npy", "--score", "a={}", "--folds", "0"]):
+        expected = command(*(part.format("scores.npy") for part in arguments), *options).out
+        typed_in(monkeypatch, (here / "scores.npy").read_bytes())
+        assert command(*(part.format("-") for part in arguments), *options).out == expected
+    for arguments in (["test", "-", "--score", "-"], ["compare", "-", "--score", "a=-"]):
+        assert_one_line(command(*arguments), "the standard input can be read only once: give all but one as files")
 
 
 def test_what_the_first_line_holds_can_be_said(here, command):
@@ -74,6 +100,6 @@ def test_installed_modules_come_before_those_of_the_current_directory(here, monk
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(here))])
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     with pytest.raises(InputError, match="model: colorsys has no 'model'"):
-        load_model("colorsys:model", np.ones((3, 2)))
+        load_model("colorsys:model", Table(np.ones((3, 2))))
     with pytest.raises(InputError, match=r"model: expected an object with score\(x\)"):
-        load_model("own_model:model", np.ones((3, 2)))
+        load_model("own_model:model", Table(np.ones((3, 2))))

@@ -2,11 +2,14 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from steinscope.data.tables import load_table
 from steinscope.support.files import read_sealed, sealed_json
+from steinscope.training import directory
 
 from helpers import SMALL_RUN, assert_one_line
 
@@ -39,6 +42,20 @@ def test_samples_as_csv_and_by_hmc(here, command):
     options = ["--sampler", "hmc", "--steps", 20, "--step-size", 0.2]
     assert "20 steps of HMC, step size 0.2" in command("sample", "runs/moons", "-n", 9, *options, "--out", "s.csv").out
     assert np.loadtxt("s.csv", delimiter=",").shape == (9, 2)
+
+
+def test_samples_as_csv_begin_with_the_names_of_the_columns(here, command, monkeypatch):
+    command("train", "moons", "--steps", 5, *SMALL_RUN)
+    real = directory.load_run
+
+    def with_names(path):
+        run = real(path)
+        return SimpleNamespace(model=run.model, step=run.step, names=("height, in m", "weight"))
+
+    monkeypatch.setattr(directory, "load_run", with_names)
+    assert command("sample", "runs/moons", "-n", 9, "--steps", 5, "--out", "s.csv").code == 0
+    table = load_table("s.csv", "x")
+    assert table.names == ("height, in m", "weight") and table.array.shape == (9, 2)
 
 
 def test_a_damaged_or_foreign_checkpoint_is_not_loaded(here, command):

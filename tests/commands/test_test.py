@@ -94,7 +94,14 @@ def test_quiet_is_quiet_on_a_terminal(arrays, command, monkeypatch, short_split)
     [
         ("test", 'Command "test" parameter X requires an argument.'),
         ("test x.npy", "score, model: give the model as --score FILE or as --model NAME, got neither"),
-        ("test x.npy scores.npy", "unexpected scores.npy; see --help"),
+        (
+            "test x.npy scores.npy",
+            "unexpected scores.npy; are these scores\\? Give them as --score scores.npy; see steinscope test --help",
+        ),
+        (
+            "test x.npy --score scores.npy --chains",
+            r"chains: expected an array of shape \(chains, draws, coordinates\)",
+        ),
         ("test x.npy --score a.npy --model b:c", "score, model: give the model as .* got both"),
         ("test nothing.npy --score scores.npy", "x: there is no file nothing.npy"),
         ("test broken.npy --score scores.npy", "x: row 17 holds nan; every value must be finite"),

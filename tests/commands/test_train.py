@@ -26,7 +26,7 @@ def test_a_run_on_a_data_set(here, command):
     assert done.code == 0 and "EBM after 20 steps" in done.out
     assert "steinscope sample runs/moons -n 1000 --out samples.npy" in done.out
     html = (here / "runs/moons/report.html").read_text()
-    assert "trained on moons by lsd" in html and html.count("<svg") == 5
+    assert "trained on moons by lsd" in html and html.count("<svg") == 7
     run = load_run("runs/moons")
     assert run.step == 20 and run.shape == (2,) and run.model.net.layers[0].out_features == 8
 
@@ -50,7 +50,7 @@ def test_a_run_on_an_array_is_a_model_for_the_other_commands(here, command):
 @pytest.mark.slow
 def test_a_killed_run_is_resumed_to_the_same_bits(here):
     """Killed without warning after some checkpoint, and started again by the same command."""
-    options = "train moons --steps 3000 --checkpoint-every 20 --average 0.9 --quiet".split() + SMALL_RUN
+    options = "train moons --steps 3000 --checkpoint-every 20 --average 0.9 --no-lr-decay --quiet".split() + SMALL_RUN
     arguments = [sys.executable, "-m", "steinscope", *options]
     killed = subprocess.Popen([*arguments, "--out", "killed"])
     deadline = time.monotonic() + 120
@@ -118,10 +118,13 @@ def test_settings_come_from_a_file_and_options_take_precedence(here, command):
 
 def test_a_run_is_not_mixed_with_another(here, command):
     np.save("x.npy", np.random.default_rng(0).standard_normal((100, 2)))
-    base = ["train", "x.npy", *SMALL_RUN, "--out", "run"]
+    base = ["train", "x.npy", *SMALL_RUN, "--no-lr-decay", "--out", "run"]
     assert command(*base, "--steps", 5).code == 0
     other = command(*base, "--steps", 10, "--lr", 0.5)
-    assert other.code == 2 and "lr: the run in run was made with 0.001, got 0.5; use the same settings or" in other.err
+    assert (
+        other.code == 2
+        and "lr: the run in run was made with the default, got 0.5; use the same settings or" in other.err
+    )
     assert "steps: expected at least the 5 that have been made, got 3" in command(*base, "--steps", 3).err
     np.save("x.npy", np.random.default_rng(1).standard_normal((100, 2)))
     assert (

@@ -205,6 +205,12 @@ def test_names_of_columns_are_kept(tmp_path):
     assert load_table(tmp_path / "a.npy", "x").names is None
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("mass,size,mass\n1,2,3\n")
+    with pytest.raises(InputError, match=r"^x: two columns of .*a\.csv are called 'mass'$"):
+        load_table(tmp_path / "a.csv", "x")
+
+
 def npz_bomb(path):
     np.savez_compressed(path, x=np.zeros(4_000_000))
 

@@ -88,3 +88,10 @@ def test_places_must_be_finite(name):
     places = {"points": torch.zeros(2, 2, dtype=torch.float64), name: bad}
     with pytest.raises(InputError, match=f"{name}: row 1 is not finite"):
         find_modes(surface(model, 2), generator=generator(), **places)
+
+
+def test_there_are_no_modes_where_the_log_density_is_not_finite():
+    far = torch.full((1, 2), 1e30, dtype=torch.float64)
+    # Squares of such numbers are infinite in single precision.
+    found = search(Independent(Normal(torch.zeros(2), torch.ones(2)), 1), far)
+    assert len(found) == 0 and found.heights.shape == (0,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,10 @@ from cyclopts import Parameter
 from steinscope.commands.inputs import (
     HeaderOption,
     SeedOption,
+    check_chains,
+    check_standard_input,
+    is_posterior,
+    load_draws,
     load_model,
     named,
     read_points,
@@ -44,7 +49,7 @@ NOTHING_GIVEN = FitOptions()
 def compare(
     x: str,
     /,
-    *,
+    *others: str,
     score: list[str] | None = None,
     model: list[str] | None = None,
     header: HeaderOption = None,
@@ -63,7 +68,10 @@ def compare(
     report: Path | None = None,
     quiet: Flag = False,
 ) -> None:
-    """Rank models by their learned Stein discrepancy to the points, the best first.
+    """Rank models by their learned Stein discrepancy to the points, or samples by theirs to one model, the best first.
+
+    One file of points and several models rank the models. Several files and one model rank the files, such as draws of
+    NUTS and of a variational fit: samples of one posterior.
 
     Examples:
 
@@ -71,12 +79,18 @@ def compare(
 
         steinscope compare points.npy --model moons=runs/moons --model mymodels:gaussian --report report.html
 
+        steinscope compare nuts.nc advi.nc --model mymodels:eight_schools
+
     Parameters
     ----------
     x
-        The points: a .npy, .npz, .csv or .parquet file, one point in each row; - for the standard input.
+        The points: a .npy, .npz, .csv or .parquet file, one point in each row; - for the standard input. Or the first
+        of several samples, as NAME=FILE or FILE: such files, or .nc files with posteriors that ArviZ has saved.
+    others
+        The other samples, which are ranked together with the first.
     score
-        NAME=FILE: a file with a model's score at each point. Without NAME= the name is that of the file. Repeat it.
+        NAME=FILE: a file with a model's score at each point; - for the standard input. Without NAME= the name is that
+        of the file. Repeat it.
     model
         NAME=MODEL: a model as package.module:object, or the directory of a run of steinscope train. Repeat it. The code
         of a module is run: name only one that you trust.
@@ -112,42 +126,89 @@ def compare(
     check_output(csv, "csv", ".csv")
     check_output(report, "report", ".html")
     scores, models = named("score", score or ()), named("model", model or ())
+    settings = FitSettings(**given_options(fit))
+    options: dict[str, Any] = {
+        "support": None if support is None else read_support(support),
+        "critics": critics or "auto",
+        "folds": folds or None,
+        "l2": l2,
+        "settings": settings,
+        "jobs": jobs,
+        "seed": seed,
+    }
+    if others or is_posterior(x):
+        if scores or len(models) != 1:
+            hint = f"; or is {others[0]} a file of scores? Give it as --score {others[0]}" if others else ""
+            wanted = _one_model(score, model)
+            raise InputError("model", f"several samples, or a posterior, are held against one model: {wanted}{hint}")
+        if metric != "scaled":
+            raise InputError("metric", f"samples are measured in units of their standard deviations, got {metric!r}")
+        samples, target = _load_samples(named("x", (x, *others), "samples"), next(iter(models.values())), header)
+        from steinscope.bayes import compare_samples
+
+        with on_cluster(cluster):
+            ranking = compare_samples(samples, target, **options)
+        _hand_over(ranking, ", ".join((x, *others)), json, csv, report, quiet)
+        return
     for name in scores:
         if name in models:
             raise InputError("model", f"two models are named {name!r}; give names as NAME=SOURCE")
     if not scores and not models:
         raise InputError("score, model", "give at least one model, as --score NAME=FILE or --model NAME=MODEL")
+    check_standard_input(x, *scores.values())
     table = read_points(x, header=header)
     points = table.array
+    check_chains(points, chains)
     candidates: dict[str, Any] = {
         name: read_scores(source, table, f"score {name}", header=header) for name, source in scores.items()
     }
-    candidates |= {name: load_model(source, points, f"model {name}") for name, source in models.items()}
+    candidates |= {name: load_model(source, table, f"model {name}") for name, source in models.items()}
     from steinscope.comparison import compare as rank
 
-    settings = FitSettings(**given_options(fit))
     with on_cluster(cluster):
         ranking = rank(
             candidates,
             points,
-            support=None if support is None else read_support(support),
             chains=True if chains else None,
-            critics=critics or "auto",
             metric=metric,
-            folds=folds or None,
-            l2=l2,
-            settings=settings,
-            jobs=jobs,
             names=table.names,
-            seed=seed,
             progress=not quiet,
+            **options,
         )
+    _hand_over(ranking, x, json, csv, report, quiet)
+
+
+def _one_model(score: list[str] | None, model: list[str] | None) -> str:
+    count = len(model or ())
+    came = "--score" if score else "none" if not count else f"{count} models"
+    return f"give one as --model MODULE:MODEL, got {came}"
+
+
+def _load_samples(sources: dict[str, str], model: str, header: bool | None) -> tuple[dict[str, Any], Any]:
+    """Samples by their names, and the model that those are held against which bring no scores."""
+    samples: dict[str, Any] = {}
+    target = None
+    for name, source in sources.items():
+        if is_posterior(source):
+            samples[name] = load_draws(source, model)
+            continue
+        table = read_points(source, f"x {name}", header=header)
+        # Chains have one axis more than points.
+        points = replace(table, array=table.array[0]) if table.array.ndim == 3 else table
+        target = target or load_model(model, points)
+        samples[name] = table.array
+    return samples, target
+
+
+def _hand_over(ranking: Any, data: str, json: bool, csv: Path | None, report: Path | None, quiet: bool) -> None:
+    """Write a ranking to where it was asked for."""
     if csv is not None:
         write_csv(csv, ranking.rows(), "csv")
     if report is not None:
-        from steinscope.report import report_ranking
+        from steinscope.report import report_ranking, report_samples
 
-        write_output(report, report_ranking(ranking, data=x), "report")
+        write = report_samples if hasattr(ranking, "findings") else report_ranking
+        write_output(report, write(ranking, data=data), "report")
     if json:
         print(json_text(ranking.to_dict()))
     elif not quiet:

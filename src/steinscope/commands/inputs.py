@@ -18,11 +18,15 @@ from steinscope.commands.options import Count
 from steinscope.data.tables import Table, load_table
 from steinscope.draws import Draws
 from steinscope.errors import InputError, first_line
+from steinscope.frames import Names
 
 __all__ = [
     "STANDARD_INPUT",
     "HeaderOption",
     "SeedOption",
+    "check_chains",
+    "check_columns",
+    "check_standard_input",
     "is_posterior",
     "load_draws",
     "load_model",
@@ -86,19 +90,56 @@ def read_scores(source: str, x: Table, name: str, *, header: bool | None = None)
             f"{source} has shape {scores.array.shape}, expected that of x, {x.array.shape}: one score for each "
             "coordinate of each point",
         )
-    # Columns of scores may have names of their own, but not those of other columns of x.
-    for place, column in enumerate(scores.names or ()):
-        if x.names is not None and column in x.names and x.names[place] != column:
-            raise InputError(
-                name,
-                f"column {place + 1} of {source} is {column!r}, which is column {x.names.index(column) + 1} of x; "
-                "expected the columns in the order of x",
-            )
+    check_columns(scores.names, x.names, name, source)
     return scores.array
 
 
-def named(option: str, sources: Iterable[str]) -> dict[str, str]:
+def check_columns(names: Names, expected: Names, name: str, source: str) -> None:
+    """Refuse columns in another order than those of x, and names of which only some are those of x.
+
+    Columns of scores may have names of their own, such as score_a, but not those of other columns of x.
+
+    Arguments:
+        names: The names of the columns, if they have any.
+        expected: Those of x, if they have any.
+        name: What the user calls the file, for messages.
+        source: The file.
+    """
+    if names is None or expected is None or not set(names) & set(expected):
+        return
+    shown = "the standard input" if source == STANDARD_INPUT else source
+    for place, (came, wanted) in enumerate(zip(names, expected, strict=False), start=1):
+        if came != wanted:
+            where = f"column {expected.index(came) + 1} of x" if came in expected else "no column of x"
+            raise InputError(
+                name,
+                f"column {place} of {shown} is {came!r}, which is {where}; expected {wanted!r}: "
+                "the columns must be those of x, in the order of x",
+            )
+
+
+def check_standard_input(*sources: str | None) -> None:
+    """Refuse two sources that are both the standard input, which can be read only once."""
+    if sum(source == STANDARD_INPUT for source in sources) > 1:
+        raise InputError("-", "the standard input can be read only once: give all but one as files")
+
+
+def check_chains(x: np.ndarray, chains: bool) -> None:
+    """Refuse an array that holds no chains, in the words of the command line."""
+    if chains and x.ndim < 3:
+        raise InputError(
+            "chains",
+            f"expected an array of shape (chains, draws, coordinates) in an .npy or .npz file, got {x.shape}",
+        )
+
+
+def named(option: str, sources: Iterable[str], what: str = "models") -> dict[str, str]:
     """Sources by their names: `name=source`, or a source that names itself.
+
+    Arguments:
+        option: What the user calls them.
+        sources: What was typed.
+        what: What they are, for messages.
 
     Example:
         >>> named("score", ["a=scores.npy", "other.npy"])
@@ -111,8 +152,9 @@ def named(option: str, sources: Iterable[str]) -> dict[str, str]:
             name, rest = _own_name(source), source
         if not name or not rest:
             raise InputError(option, f"expected NAME=SOURCE or SOURCE, got {source!r}")
+        rest = STANDARD_INPUT if rest == "-" else rest
         if name in found:
-            raise InputError(option, f"two models are named {name!r}; give names as NAME=SOURCE")
+            raise InputError(option, f"two {what} are named {name!r}; give names as NAME=SOURCE")
         found[name] = rest
     return found
 
@@ -124,24 +166,25 @@ def _own_name(source: str) -> str:
     return Path(source).name if Path(source).is_dir() else Path(source).stem
 
 
-def load_model(source: str, x: np.ndarray, name: str = "model") -> Any:
+def load_model(source: str, x: Table, name: str = "model") -> Any:
     """A model by its name `package.module:object`, or from the directory of a run of `steinscope train`.
 
     Arguments:
         source: What the user typed. The code of the module is run. Modules of the current directory can be named, but
             do not come before installed ones.
-        x: The points. The model is tried at the first of them.
+        x: The points. The model is tried at the first of them. A run knows the names of the columns it was trained on.
         name: What the user calls it, for messages.
     """
     if Path(source).is_dir():
         from steinscope.training.directory import load_run
 
-        run = load_run(source, name)
-        if x.shape[1:] != run.shape:
-            raise InputError(name, f"{source} was trained on points of shape {run.shape}, those of x are {x.shape[1:]}")
+        run, shape = load_run(source, name), x.array.shape[1:]
+        if shape != run.shape:
+            raise InputError(name, f"{source} was trained on points of shape {run.shape}, those of x are {shape}")
+        check_columns(getattr(run, "names", None), x.names, name, source)
         return run.model
     model = _find_object(source, name)
-    _try_out(model, x, name)
+    _try_out(model, x.array, name)
     return model
 
 
@@ -175,10 +218,11 @@ def _try_out(model: Any, x: np.ndarray, name: str) -> None:
     """Code of the user's own can fail in any way. Better at once, and in one line."""
     import torch
 
-    from steinscope.densities import as_density, placement
+    from steinscope.densities import as_density, model_of, placement
     from steinscope.points import check_rows, read_rows, rows_dtype
     from steinscope.supports import find_region
 
+    model = model_of(None, model)
     rows, density = check_rows(np.array(x[:2]), "x"), as_density(model)
     dtype, device = placement(model, rows_dtype(rows), torch.device("cpu"))
     try:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from steinscope.commands.inputs import STANDARD_INPUT, HeaderOption, SeedOption, load_model, refuse_torchrun
 from steinscope.commands.options import Count, Flag
 from steinscope.commands.rows import arriving_rows
+from steinscope.data.tables import Table
 from steinscope.errors import InputError
 from steinscope.settings import read_support
 from steinscope.support.checks import check_count, check_level, check_number
@@ -106,7 +107,7 @@ def monitor(
     for source, rows in rows_of_files:
         points, scores = _parts(rows) if scored else (rows, None)
         if test is None:
-            found = None if model is None else load_model(model, points)
+            found = None if model is None else load_model(model, Table(points))
             test = _test(state if saved else None, found, settings)
         now = test.update(points, scores)
         if state is not None:

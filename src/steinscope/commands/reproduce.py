@@ -26,6 +26,7 @@ def reproduce(
     set_: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     jobs: Count | None = None,
     cluster: str | None = None,
+    redraw: Path | None = None,
     list_: Flag = False,
 ) -> None:
     """Run an experiment of the paper. A run that was stopped resumes where it was.
@@ -39,6 +40,8 @@ def reproduce(
         steinscope reproduce gof --scale paper --set 'shapes=[[50,40]]' --out results/gof-50-40
 
         steinscope reproduce gof --scale paper --cluster tcp://10.0.0.1:8786
+
+        steinscope reproduce gof --redraw results/gof-quick/gof.csv
 
     Parameters
     ----------
@@ -55,10 +58,13 @@ def reproduce(
     cluster
         Run the trials on a Dask cluster, whose scheduler listens at this address, such as tcp://10.0.0.1:8786.
         Needs pip install 'steinscope[cluster]' here and on the workers.
+    redraw
+        Draw the figure from a table that the experiment wrote, beside it and with its name, and run nothing.
     list_
         List the experiments.
     """
     from steinscope.experiments.runner import EXPERIMENTS
+    from steinscope.experiments.runner import redraw as draw_again
     from steinscope.experiments.runner import reproduce as run
 
     if list_:
@@ -67,6 +73,12 @@ def reproduce(
         return
     if name is None:
         raise InputError("name", f"expected one of {', '.join(EXPERIMENTS)}, got none")
+    if redraw is not None:
+        try:
+            print(draw_again(name, redraw))
+        except InputError as error:
+            raise error.renamed("--redraw") if error.argument == "table" else error from None
+        return
     refuse_torchrun("start reproduce without it, with --jobs for several processes or --cluster for several machines")
     check_directory(out, "out")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,7 +48,8 @@ def sample(
     n
         How many samples.
     out
-        Write them to this .npy or .csv file.
+        Write them to this .npy or .csv file. A .csv file begins with the names of the columns of the data, if they have
+        any.
     sampler
         Langevin dynamics with acceptance, or Hamiltonian Monte Carlo.
     steps
@@ -80,6 +82,12 @@ def sample(
     if suffix == ".npy":
         np.save(buffer, samples)
     else:
+        # Of a run on a table with names the samples have the same line of names.
+        names = getattr(loaded, "names", None)
+        if names is not None:
+            line = io.StringIO()
+            csv.writer(line, lineterminator="\n").writerow(names)
+            buffer.write(line.getvalue().encode())
         np.savetxt(buffer, samples.reshape(len(samples), -1), delimiter=",")
     write_output(out, buffer.getvalue(), "out")
     if not quiet:

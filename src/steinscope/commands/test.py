@@ -10,6 +10,9 @@ from cyclopts import Parameter
 from steinscope.commands.inputs import (
     HeaderOption,
     SeedOption,
+    check_chains,
+    check_columns,
+    check_standard_input,
     is_posterior,
     load_draws,
     load_model,
@@ -78,12 +81,13 @@ def test(
         of an .npz file with several, and - the standard input. Names of columns are used in what is printed.
         A .nc file is a posterior that ArviZ has saved; the model is then one of PyMC, NumPyro or BridgeStan.
     score
-        A file with the model's score at each point, of the same shape.
+        A file with the model's score at each point, of the same shape; - for the standard input. Names of columns must
+        be those of the points in the same order, or others altogether.
     model
         The model as package.module:object, which may be in the current directory, or the directory of a run of
         steinscope train. The code of a module is run: name only one that you trust.
     samples
-        A file with samples of the model, for a test that compares with them.
+        A file with samples of the model, for a test that compares with them; - for the standard input.
     support
         Where the model's density is positive, if not everywhere: positive, unit, simplex, LOW,HIGH, or one of them
         for each coordinate, separated by spaces. By default what the model says.
@@ -120,7 +124,7 @@ def test(
     _check_sources(method, score, model, samples, support, chains)
     if explain and method != LEARNED:
         raise InputError("explain", f"only a learned test has a critic to explain, got --method {method}")
-    points, target, columns = _load(x, score, model, samples, header)
+    points, target, columns = _load(x, score, model, samples, header, chains)
     options = {
         "support": None if support is None else read_support(support),
         "chains": True if chains else None,
@@ -149,21 +153,27 @@ def test(
     return int(fail_on_reject and result.rejected)
 
 
-def _load(x: str, score: str | None, model: str | None, samples: str | None, header: bool | None) -> tuple:
+def _load(
+    x: str, score: str | None, model: str | None, samples: str | None, header: bool | None, chains: bool
+) -> tuple:
     """The points, what they are held against, and the names of their coordinates."""
     if is_posterior(x):
         draws = load_draws(x, model)
         return draws, draws.model, draws.names
+    check_standard_input(x, score, samples)
     table = read_points(x, header=header)
+    check_chains(table.array, chains)
     if samples is not None:
-        return table.array, read_points(samples, "samples", header=header).array, table.names
+        others = read_points(samples, "samples", header=header)
+        check_columns(others.names, table.names, "samples", samples)
+        return table.array, others.array, table.names
     if score is not None:
         from steinscope.points import check_rows
 
         scores = read_scores(score, table, "score", header=header)
         check_rows(scores, "score")
         return table.array, scores, table.names
-    return table.array, load_model(str(model), table.array), table.names
+    return table.array, load_model(str(model), table), table.names
 
 
 def _check_method(method: str, **options: Any) -> None:

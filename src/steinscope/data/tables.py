@@ -18,6 +18,7 @@ import numpy as np
 
 from steinscope.data.unpacking import check_unpacked
 from steinscope.errors import InputError, first_line
+from steinscope.frames import repeated
 from steinscope.support.checks import check_flag
 
 __all__ = ["SUFFIXES", "Table", "is_number", "load_table", "read_table"]
@@ -94,6 +95,8 @@ def load_table(source: str | Path, name: str, *, header: bool | None = None) -> 
         # The readers raise nearly anything where the bytes are not what they expect.
         raise InputError(name, f"{path} {_problem(error)}") from None
     array = table.array
+    if table.names is not None and (twice := repeated(table.names)) is not None:
+        raise InputError(name, f"two columns of {path} are called {twice!r}")
     if array.dtype.kind not in "fiub":
         raise InputError(name, f"{path} holds {_kind(array)}, expected an array of real numbers")
     if array.ndim == 0:

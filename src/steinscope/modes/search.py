@@ -75,6 +75,8 @@ def find_modes(
 ) -> Modes:
     """The modes that climbs reach from some of the points, from places around them, and from further starts.
 
+    There are none where the log-density is finite nowhere that climbs lead to.
+
     Arguments:
         surface: The log-density.
         points: Points of the data.
@@ -147,7 +149,7 @@ def _merge(surface: Surface, tops: Float[Tensor, "n d"], heights: Float[Tensor, 
         way = torch.lerp(tops[left[:1]], tops[left[1:]], shares)
         lowest = surface.log_prob(way.flatten(0, 1)).reshape(way.shape[:2]).amin(0)
         left = left[1:][lowest < heights[left[1:]] - _VALLEY]
-    return tops[torch.stack(kept)] if kept else tops[:1]
+    return tops[torch.stack(kept)] if kept else tops[:0]
 
 
 def _curvatures(surface: Surface, tops: Float[Tensor, "k d"]) -> Float[Tensor, "k d d"]:
@@ -182,7 +184,7 @@ def _newton(surface: Surface, tops: Float[Tensor, "k d"], curvatures: Float[Tens
 
 def _with_shapes(surface: Surface, tops: Float[Tensor, "k d"]) -> Modes:
     heights, dim = surface.log_prob(tops), tops.shape[1]
-    if len(tops) == 1 or dim > _MOST_WITH_SHAPES:
+    if len(tops) <= 1 or dim > _MOST_WITH_SHAPES:
         unit = torch.eye(dim, dtype=tops.dtype, device=tops.device).expand(len(tops), dim, dim)
         return Modes(tops, unit, unit, torch.zeros_like(heights), heights)
     values, vectors = _spectra(_curvatures(surface, tops))

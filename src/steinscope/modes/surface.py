@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steinscope.densities import as_density, call_model, placement
+from steinscope.densities import as_density, call_model, evaluating, placement
 from steinscope.errors import InputError
 from steinscope.metric import Metric
 
@@ -52,7 +52,8 @@ class Surface:
     def log_prob(self, z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """The log-density at each point."""
         rows = max(1, _BATCH_NUMBERS // z.shape[1])
-        return torch.cat([self._log_prob(part) for part in z.split(rows)]) if len(z) else z.new_empty(0)
+        with evaluating(self.model):
+            return torch.cat([self._log_prob(part) for part in z.split(rows)]) if len(z) else z.new_empty(0)
 
     def _log_prob(self, z: Tensor) -> Tensor:
         try:
@@ -71,7 +72,8 @@ class Surface:
     def score(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """The slope at each point; zero where the model has none."""
         rows = max(1, _BATCH_NUMBERS // z.shape[1])
-        return torch.cat([self._score(part) for part in z.split(rows)])
+        with evaluating(self.model):
+            return torch.cat([self._score(part) for part in z.split(rows)])
 
     def _score(self, z: Tensor) -> Tensor:
         try:

@@ -188,6 +188,8 @@ def mode_weights(
     modes = find_modes(
         surface, metric.points(some.double()), generator, None if given is None else metric.points(given.double())
     )
+    if not len(modes):
+        raise InputError("model", "its log-density is not finite anywhere near the points")
     cells = torch.cat(
         [
             modes.cells(metric.points(read_rows(rows, slice(*block), dtype=dtype, device=place).double()))
