@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from steinscope import InputError, gof_test
+from steinscope.gof.prequential import PAIR_WEIGHTS
 from steinscope.models import RBM, Gaussian
 from steinscope.registries import CRITICS
 
@@ -20,13 +21,15 @@ def test_a_network_joins_when_there_are_enough_points():
 
 
 def test_orders_are_merged_by_the_cauchy_combination():
-    """Without tests over all pairs, which the critics `mean` and `additive` do not have."""
+    """The orders have weight 1 together, and the test of `mean` over all pairs its own; `additive` has no such test."""
     x, critics = normal(200, 3), ("mean", "additive")
     single = [gof_test(x, 0.2 - x, critics=critics, seed=seed, repeats=1) for seed in (5, 6, 7)]
     merged = gof_test(x, 0.2 - x, critics=critics, seed=5, repeats=3)
     pvalues = np.array([result.pvalue for result in single])
-    expected = 0.5 - math.atan(np.tan((0.5 - pvalues) * math.pi).mean()) / math.pi
-    assert merged.pvalue == pytest.approx(expected)
+    (pair,), weight = merged.pairs, PAIR_WEIGHTS["mean"]
+    cauchy = np.tan((0.5 - pvalues) * math.pi).mean() + weight * math.tan((0.5 - pair.pvalue) * math.pi)
+    assert pair.name == "mean"
+    assert merged.pvalue == pytest.approx(0.5 - math.atan(cauchy / (1 + weight)) / math.pi)
     for i, critic in enumerate(merged.critics):
         assert critic.order_z.tolist() == pytest.approx([result.critics[i].z for result in single])
         assert critic.z == pytest.approx(critic.order_z.mean())
@@ -70,7 +73,7 @@ def test_the_result_prints_saves_and_draws(tmp_path):
     result = gof_test(x, -x)
     text = str(result)
     assert "500 points, 5 coordinates" in text and "no misfit was found at level 0.05" in text
-    assert "in 4 random orders of the points" in text and "all pairs: linear p = " in text
+    assert "in 4 random orders of the points" in text and "all pairs: mean p = " in text
     assert json.loads(json.dumps(result.to_dict()))["rejected"] is False
     result.plot().savefig(tmp_path / "test.png")
     assert (tmp_path / "test.png").stat().st_size > 5000
@@ -81,7 +84,10 @@ def test_the_result_prints_saves_and_draws(tmp_path):
     [
         ({"n": 19}, "x: 19 rows are too few for a test, which needs 20"),
         ({"n": 99, "scheme": "split"}, "x: 99 rows are too few to be split, which needs 100"),
-        ({"n": 99, "critics": "additive"}, "critics: of 99 points, which are few, only 'linear' and 'kernel' can test"),
+        (
+            {"n": 99, "critics": "additive"},
+            "critics: of 99 points, which are few, only 'mean', 'linear', 'kernel' can test",
+        ),
         ({"alpha": 1.0}, "alpha: expected a number between 0 and 1, got 1.0"),
         ({"blocks": 1}, "blocks: expected a whole number from 2 to 20, got 1"),
         ({"blocks": 21}, "blocks: expected a whole number from 2 to 20"),

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from steinscope import gof_test
-from steinscope.gof.pairs import MOST_POINTS, pair_tests
+from steinscope.gof.pairs import MOST_POINTS, PAIR_CRITICS, pair_tests
 from steinscope.metric import Metric
 from steinscope.portfolio.kernel import KernelLearner
-from steinscope.portfolio.moments import LinearLearner
+from steinscope.portfolio.moments import LinearLearner, MeanLearner
 from steinscope.scoring import make_points
 
 from helpers import normal
@@ -24,7 +24,9 @@ def values_by_learner(learner, x, score):
     return matrix.fill_diagonal_(0.0)
 
 
-@pytest.mark.parametrize("name, learner", [("linear", LinearLearner()), ("kernel", KernelLearner(1.0))])
+@pytest.mark.parametrize(
+    "name, learner", [("mean", MeanLearner()), ("linear", LinearLearner()), ("kernel", KernelLearner(1.0))]
+)
 def test_the_statistic_is_the_mean_over_pairs_of_the_critics_own_values(name, learner):
     x = normal(40, 3).double()
     points = make_points(x, 0.3 - 2 * x)
@@ -36,7 +38,7 @@ def test_the_statistic_is_the_mean_over_pairs_of_the_critics_own_values(name, le
 
 def test_units_do_not_matter():
     x, units = normal(60, 3).double(), torch.tensor([1e-3, 1.0, 1e4]).double()
-    ours, other = (pair_tests(make_points(x * u + 5 * u, -x / u), ["linear", "kernel"], 0) for u in (1.0, units))
+    ours, other = (pair_tests(make_points(x * u + 5 * u, -x / u), PAIR_CRITICS, 0) for u in (1.0, units))
     for one, same in zip(ours, other, strict=True):
         assert (one.statistic, one.pvalue) == pytest.approx((same.statistic, same.pvalue), rel=1e-6)
 
@@ -53,7 +55,7 @@ def test_few_points_are_tested_over_all_pairs():
 def test_many_points_are_not_paired():
     x = normal(MOST_POINTS + 1, 2)
     assert gof_test(x, -x, critics="closed form", repeats=2).pairs == ()
-    assert len(gof_test(x[1:], -x[1:], critics="closed form", repeats=2).pairs) == 2
+    assert len(gof_test(x[1:], -x[1:], critics="closed form", repeats=2).pairs) == len(PAIR_CRITICS)
     assert gof_test(x[1:], -x[1:], critics="closed form", repeats=1).pairs == ()
 
 

@@ -5,7 +5,9 @@ The model is normalised, so that maximum likelihood is the ceiling. The other fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,10 @@ import numpy as np
 import torch
 
 from steinscope.critics.mlp import MLP
+from steinscope.errors import NonFiniteError
+from steinscope.experiments.rates import FIRST_SEED
 from steinscope.experiments.runner import Experiment, Trial, write_csv
+from steinscope.experiments.search import SEARCH_SEED, best_points, grid_points
 from steinscope.models.ica import ICA, UnnormalisedICA
 from steinscope.objectives.base import TrainingObjective
 from steinscope.objectives.learned_stein import LearnedStein
@@ -28,7 +33,9 @@ __all__ = ["EXPERIMENT"]
 
 TEST_POINTS = 10_000
 NEAREST = 1e-3
-GRID = ("lr", "sigma", "l2", "critic_steps")
+GRID = ("lr", "sigma", "critic", "l2", "critic_steps")
+# Nats below the truth within which a method has arrived.
+ARRIVED = 0.5
 # Test log-likelihoods of the paper's table. Its mixing matrices and sources are others, so only gaps to ML compare.
 PAPER = {
     "ML": {10: -10.98, 20: -18.48, 30: -21.49, 40: -23.43, 50: -25.53},
@@ -49,101 +56,179 @@ def _objective(trial: Trial) -> TrainingObjective:
         return NoiseContrast()
     if method == "CNCE":
         return ConditionalNoiseContrast(trial["sigma"])
+    if trial["critic"] == "default":
+        return LearnedStein()
     critic = MLP(trial["dim"], trial["width"], skip=True)
     return LearnedStein(critic, l2=trial["l2"], critic_steps=trial["critic_steps"])
 
 
-def _trials(settings: Mapping[str, Any]) -> list[Trial]:
-    """One trial for each method, dimension, seed and point of the method's small grid."""
+def _points(grid: Mapping[str, Sequence[Any]]) -> list[Trial]:
+    """The points of a grid. The default critic has settings of its own."""
+    points = grid_points(grid, GRID)
+    for point in points:
+        if point["critic"] == "default":
+            point.update(l2=None, critic_steps=None)
+    return [point for number, point in enumerate(points) if point not in points[:number]]
+
+
+def _trial(settings: Mapping[str, Any], method: str, dim: int, seed: int, point: Trial) -> Trial:
     fixed = {key: settings[key] for key in ("steps", "batch_size", "width", "log_points")}
-    trials = []
-    for seed, dim in product(range(settings["repetitions"]), settings["dims"]):
-        for method, grid in settings["methods"].items():
-            for point in product(*(grid.get(key, [None]) for key in GRID)):
-                options = dict(zip(GRID, point, strict=True))
-                trials.append({"method": method, "dim": dim, "seed": seed, **options, **fixed})
-    return trials
+    return {"method": method, "dim": dim, "seed": seed, **point, **fixed}
+
+
+def _search(settings: Mapping[str, Any]) -> list[Trial]:
+    """Every method with every point of its small grid, unless there is only one."""
+    return [
+        _trial(settings, method, dim, SEARCH_SEED, point)
+        for dim, (method, grid) in product(settings["dims"], settings["methods"].items())
+        if len(points := _points(grid)) > 1
+        for point in points
+    ]
+
+
+def _choose(settings: Mapping[str, Any], searched: Sequence[tuple[Trial, Trial]]) -> Mapping[str, Any]:
+    """The settings with one point of each grid."""
+    best = best_points(searched, GRID, lambda trial: (trial["dim"], trial["method"]), "final")
+    methods = settings["methods"].items()
+    first = {(dim, method): _points(grid)[0] for dim, (method, grid) in product(settings["dims"], methods)}
+    return {**settings, "chosen": {**first, **best}}
+
+
+def _trials(settings: Mapping[str, Any]) -> list[Trial]:
+    """One trial for each method, dimension and mixing matrix."""
+    return [
+        _trial(settings, method, dim, FIRST_SEED + number, settings["chosen"][dim, method])
+        for number, dim, method in product(range(settings["repetitions"]), settings["dims"], settings["methods"])
+    ]
 
 
 def _run(trial: Trial, out: Path) -> Trial:
     seed, dim = trial["seed"], trial["dim"]
     truth = ICA(dim, seed=seed)
     model = ICA(dim, seed=1000 + seed)
-    test = truth.sample(TEST_POINTS, seed=10_000 + seed)
+    test = truth.sample(TEST_POINTS, seed=20_000 + seed)
     curve: list[list[float]] = []
+    begin = time.perf_counter()
 
+    @torch.no_grad()
     def judge(step: int, trained: torch.nn.Module, row: dict[str, float]) -> None:
-        with torch.no_grad():
-            curve.append([step, float(model.log_prob(test).mean())])
+        curve.append([step, float(model.log_prob(test).mean()), time.perf_counter() - begin])
 
-    result = train(
-        model if trial["method"] == "ML" else UnnormalisedICA(model),
-        lambda n, generator: truth.sample(n, seed=generator),
-        objective=_objective(trial),
-        steps=trial["steps"],
-        batch_size=trial["batch_size"],
-        lr=trial["lr"],
-        # The critic follows the model best when it learns faster.
-        auxiliary_lr=5 * trial["lr"] if trial["method"] == "LSD" else None,
-        lr_decay=True,
-        log_every=max(1, trial["steps"] // trial["log_points"]),
-        callbacks=[judge],
-        seed=seed,
-        progress=False,
-    )
-    assert result.state.step == trial["steps"]
+    is_field = trial["method"] == "LSD" and trial["critic"] != "default"
+    final = None
+    with suppress(NonFiniteError):
+        train(
+            model if trial["method"] == "ML" else UnnormalisedICA(model),
+            lambda n, generator: truth.sample(n, seed=generator),
+            objective=_objective(trial),
+            steps=trial["steps"],
+            batch_size=trial["batch_size"],
+            lr=trial["lr"],
+            # A critic that is a field of its own follows the model best when it learns faster.
+            auxiliary_lr=5 * trial["lr"] if is_field else None,
+            lr_decay=True,
+            log_every=max(1, trial["steps"] // trial["log_points"]),
+            callbacks=[judge],
+            seed=seed,
+            progress=False,
+        )
+        with torch.no_grad():
+            final = float(model.log_prob(test).mean())
     with torch.no_grad():
         ceiling = float(truth.log_prob(test).mean())
-    return {"truth": ceiling, "final": curve[-1][1], "curve": curve}
+    return {"truth": ceiling, "final": final, "curve": curve}
 
 
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     dims = list(dict.fromkeys(trial["dim"] for trial, _ in results))
     methods = list(dict.fromkeys(trial["method"] for trial, _ in results))
-    rows, best = [], {}
-    for dim in dims:
-        for method in methods:
-            cells: dict[tuple[Any, ...], list[Trial]] = {}
-            for trial, result in results:
-                if trial["dim"] == dim and trial["method"] == method:
-                    cells.setdefault(tuple(trial[key] for key in GRID), []).append(result)
-            for options, runs in cells.items():
-                final = np.array([run["final"] for run in runs])
-                gap = np.array([run["truth"] - run["final"] for run in runs])
-                row = {"dim": dim, "method": method, **dict(zip(GRID, options, strict=True)), "runs": len(runs)}
-                row |= {"log_likelihood": final.mean(), "spread": final.std(), "below_truth": gap.mean()}
-                rows.append(row)
-                # As in the paper, every method is judged at the best point of its grid.
-                if (dim, method) not in best or row["log_likelihood"] > best[dim, method][0]["log_likelihood"]:
-                    best[dim, method] = (row, runs)
-    write_csv(out / "ica.csv", rows)
-    curves = []
-    for (dim, method), (_, runs) in best.items():
-        steps = [step for step, _ in runs[0]["curve"]]
-        gaps = np.mean([[run["truth"] - value for _, value in run["curve"]] for run in runs], axis=0)
-        curves += [
-            {"dim": dim, "method": method, "step": step, "below_truth": gap}
-            for step, gap in zip(steps, gaps, strict=True)
+    rows, curves = [], []
+    for dim, method in product(dims, methods):
+        own = [(t, r) for t, r in results if (t["dim"], t["method"]) == (dim, method)]
+        runs = [result for _, result in own if result["final"] is not None]
+        ceilings = {t["seed"]: r["final"] for t, r in results if (t["dim"], t["method"]) == (dim, methods[0])}
+        below_ml = [
+            ceilings[t["seed"]] - r["final"]
+            for t, r in own
+            if r["final"] is not None and ceilings[t["seed"]] is not None
         ]
+        arrivals = [_arrival(result) for result in runs]
+        arrived = [arrival for arrival in arrivals if arrival is not None]
+        half = 2 * len(arrived) >= len(own) and arrived
+        rows.append(
+            {
+                "dim": dim,
+                "method": method,
+                **{key: own[0][0][key] for key in GRID},
+                "runs": len(own),
+                "failed": len(own) - len(runs),
+                **_mean_and_error("below_truth", [result["truth"] - result["final"] for result in runs]),
+                **_mean_and_error("below_ml", below_ml),
+                "arrived": len(arrived),
+                "steps_to_arrive": float(np.median([steps for steps, _ in arrived])) if half else None,
+                "seconds_to_arrive": round(float(np.median([s for _, s in arrived])), 2) if half else None,
+            }
+        )
+        gaps = [[result["truth"] - value for _, value, _ in result["curve"]] for result in runs]
+        curves += [
+            {"dim": dim, "method": method, "step": point[0], "below_truth": float(gap)}
+            for point, gap in zip(runs[0]["curve"] if runs else [], np.mean(gaps, axis=0) if runs else [], strict=True)
+        ]
+    write_csv(out / "ica.csv", rows)
     write_csv(out / "ica-curves.csv", curves)
     _draw(rows, out / "ica.png")
     _draw(curves, out / "ica-curves.png")
-    first = results[0][0]
-    lines = [
-        f"Test log-likelihood, {first['steps']} steps of {first['batch_size']} fresh points; in brackets nats below "
-        "ML. Each method is at the best point of its grid.",
-        f"{'':<6}" + "".join(f"{f'D = {dim}':>18}" for dim in dims),
+    return [*_table(results[0][0], rows, dims, methods), *_paper_lines(dims, methods)]
+
+
+def _arrival(result: Trial) -> tuple[int, float] | None:
+    """The step and the seconds after which a run was within `ARRIVED` of the truth for the first time."""
+    near = [(step, seconds) for step, value, seconds in result["curve"] if result["truth"] - value <= ARRIVED]
+    return near[0] if near else None
+
+
+def _mean_and_error(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else None
+    return {name: float(np.mean(values)) if values else None, f"{name}_stderr": error}
+
+
+def _table(first: Trial, rows: Sequence[Trial], dims: Sequence[int], methods: Sequence[str]) -> list[str]:
+    """Nats below maximum likelihood, and how soon each method is near the truth."""
+    cells = {(row["dim"], row["method"]): row for row in rows}
+
+    def line(method: str, text: Callable[[Trial], str]) -> str:
+        return f"{method:<6}" + "".join(f"{text(cells[dim, method]):>24}" for dim in dims)
+
+    def gap(row: Trial, name: str) -> str:
+        value, error = row[name], row[f"{name}_stderr"]
+        text = "failed" if value is None else f"{value:.3f}"
+        return text + ("" if error is None else f" ± {error:.3f}")
+
+    def arrival(row: Trial) -> str:
+        found = f"{row['arrived']} of {row['runs']}"
+        steps, seconds = row["steps_to_arrive"], row["seconds_to_arrive"]
+        return found if steps is None else f"{found}: {steps:g}, {seconds:.0f} s"
+
+    header = f"{'':<6}" + "".join(f"{f'D = {dim}':>24}" for dim in dims)
+    return [
+        f"{first['steps']} steps of {first['batch_size']} fresh points; settings chosen on another mixing matrix.",
+        "Test log-likelihood, nats below the truth, mean ± standard error over mixing matrices:",
+        header,
+        *(line(method, lambda row: gap(row, "below_truth")) for method in methods),
+        f"Nats below {methods[0]}:",
+        header,
+        *(line(method, lambda row: gap(row, "below_ml")) for method in methods[1:]),
+        f"Runs that come within {ARRIVED} of the truth; where half of them do, the median of steps and seconds:",
+        header,
+        *(line(method, arrival) for method in methods),
     ]
-    for method in methods:
-        cells_text = []
-        for dim in dims:
-            value, ceiling = (best[dim, name][0]["log_likelihood"] for name in (method, methods[0]))
-            cells_text.append(f"{f'{value:.2f} ({ceiling - value:.2f})':>18}")
-        lines.append(f"{method:<6}" + "".join(cells_text))
-    lines.append("Paper, nats below its ML (negative: above; its data are others, so only gaps compare):")
+
+
+def _paper_lines(dims: Sequence[int], methods: Sequence[str]) -> list[str]:
+    lines = ["Paper, nats below its ML (negative: above; its data are others, so only gaps compare):"]
     for method in methods[1:]:
         gaps = [PAPER["ML"][dim] - PAPER[method][dim] if dim in PAPER[method] else None for dim in dims]
-        lines.append(f"{method:<6}" + "".join(f"{'-' if gap is None else f'({gap:.2f})':>18}" for gap in gaps))
+        lines.append(f"{method:<6}" + "".join(f"{'-' if gap is None else f'({gap:.2f})':>24}" for gap in gaps))
     return lines
 
 
@@ -177,43 +262,50 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     save_figure(figure, path)
 
 
+_RATES = [1e-3, 5e-3]
 _METHODS = {
-    "ML": {"lr": [1e-3]},
-    "LSD": {"lr": [1e-3], "l2": [1.0], "critic_steps": [1]},
-    "SM": {"lr": [1e-3]},
-    "NCE": {"lr": [1e-3]},
-    "CNCE": {"lr": [1e-3], "sigma": [1.0]},
+    "ML": {"lr": _RATES},
+    "LSD": {"lr": _RATES, "critic": ["default"], "l2": [1.0], "critic_steps": [1]},
+    "SM": {"lr": _RATES},
+    "NCE": {"lr": _RATES},
+    "CNCE": {"lr": _RATES, "sigma": [0.3, 1.0]},
 }
-_RATES = [1e-3, 1e-4, 1e-5]
+_PAPER_RATES = [1e-3, 1e-4, 1e-5]
 
 EXPERIMENT = Experiment(
     scales={
         "smoke": {
             "dims": [3],
-            "methods": _METHODS,
+            "methods": {
+                "ML": {"lr": [1e-3]},
+                "LSD": {"lr": [1e-3], "critic": ["default", "field"], "l2": [1.0], "critic_steps": [1]},
+                "SM": {"lr": [1e-3]},
+                "NCE": {"lr": [1e-3]},
+                "CNCE": {"lr": [1e-3], "sigma": [1.0]},
+            },
             "steps": 20,
             "batch_size": 50,
             "width": 16,
             "log_points": 4,
-            "repetitions": 1,
+            "repetitions": 2,
         },
         "quick": {
             "dims": [10, 20, 30],
             "methods": _METHODS,
-            "steps": 8000,
+            "steps": 5000,
             "batch_size": 500,
             "width": 100,
             "log_points": 40,
-            "repetitions": 1,
+            "repetitions": 5,
         },
         "paper": {
             "dims": [10, 20, 30, 40, 50],
             "methods": {
-                "ML": {"lr": _RATES},
-                "LSD": {"lr": _RATES, "l2": [0.1, 1.0, 10.0], "critic_steps": [1, 5]},
-                "SM": {"lr": _RATES},
-                "NCE": {"lr": _RATES},
-                "CNCE": {"lr": _RATES, "sigma": [0.01, 0.1, 1.0, 10.0]},
+                "ML": {"lr": _PAPER_RATES},
+                "LSD": {"lr": _PAPER_RATES, "critic": ["field"], "l2": [0.1, 1.0, 10.0], "critic_steps": [1, 5]},
+                "SM": {"lr": _PAPER_RATES},
+                "NCE": {"lr": _PAPER_RATES},
+                "CNCE": {"lr": _PAPER_RATES, "sigma": [0.01, 0.1, 1.0, 10.0]},
             },
             "steps": 100_000,
             "batch_size": 1000,
@@ -225,5 +317,7 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    search=_search,
+    choose=_choose,
     draw=_draw,
 )

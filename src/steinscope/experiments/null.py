@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from steinscope.experiments.rates import run_methods
+from steinscope.experiments.rates import FIRST_SEED, run_methods
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.models.rbm import RBM
 from steinscope.plots import PAGE_WIDTH, new_figure, plot_normal_quantiles, save_figure
@@ -27,7 +27,8 @@ PAPER = {50: 0.29, 100: 0.68, 200: 0.45}
 
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     fixed = {key: settings[key] for key in ("n", "methods")}
-    return [{"dim": dim, "seed": seed, **fixed} for seed in range(settings["repetitions"]) for dim in settings["dims"]]
+    seeds = range(FIRST_SEED, FIRST_SEED + settings["repetitions"])
+    return [{"dim": dim, "seed": seed, **fixed} for seed in seeds for dim in settings["dims"]]
 
 
 def _run(trial: Trial, out: Path) -> Trial:

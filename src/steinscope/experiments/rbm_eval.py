@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from steinscope.estimation import discrepancy
+from steinscope.experiments.rates import FIRST_SEED
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.kernels import ksd_estimate
 from steinscope.models.rbm import RBM
@@ -28,7 +29,7 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     fixed = {key: settings[key] for key in ("n", "gibbs_steps", "steps", "folds")}
     return [
         {"dim": dim, "hidden": hidden, "sigma": sigma, "seed": seed, **fixed}
-        for seed in range(settings["repetitions"])
+        for seed in range(FIRST_SEED, FIRST_SEED + settings["repetitions"])
         for dim, hidden in settings["shapes"]
         for sigma in settings["sigmas"]
     ]
@@ -65,10 +66,10 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     shapes = list(dict.fromkeys((trial["dim"], trial["hidden"]) for trial, _ in results))
     sigmas = list(dict.fromkeys(trial["sigma"] for trial, _ in results))
     rows = []
-    first = results[0][0]
+    first, count = results[0][0], len(results) // (len(shapes) * len(sigmas))
     lines = [
-        f"Discrepancy of RBMs, n = {first['n']}, λ = {L2}; in brackets how many standard errors it stands above its "
-        "value at σ = 0."
+        f"Discrepancy of RBMs, n = {first['n']}, λ = {L2}, RBMs of each size: {count}; "
+        "in brackets how many of its own standard errors a value stands above that at σ = 0."
     ]
     for shape in shapes:
         lines.append(f"({shape[0]}, {shape[1]})  σ = {', '.join(map(str, sigmas))}")
@@ -82,9 +83,8 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
         ]
         bounds = np.array([np.mean([result["bound"] for result in cell]) for cell in table])
         for method in METHODS:
-            # Repetitions have other RBMs, so that only the error within each is averaged, not the spread between them.
             value = np.array([np.mean([result[method][0] for result in cell]) for cell in table])
-            stderr = np.array([np.sqrt(np.mean([result[method][1] ** 2 for result in cell])) for cell in table])
+            stderr = np.array([_stderr([result[method] for result in cell]) for cell in table])
             height = np.array(
                 [
                     np.mean([(r[method][0] - b[method][0]) / r[method][1] for r, b in zip(cell, table[0], strict=True)])
@@ -113,6 +113,12 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     _draw(rows, out / "rbm-eval.png")
     lines.append("Paper (figure): LSD increases with σ near its theoretical value, and is more certain than both KSDs.")
     return lines
+
+
+def _stderr(estimates: Sequence[Sequence[float]]) -> float:
+    """The standard error of a mean over RBMs, from the spread between them; of one RBM that of its estimate."""
+    values = np.array([value for value, _ in estimates])
+    return float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else estimates[0][1]
 
 
 def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -56,6 +56,9 @@ class Experiment:
             left in the directory.
         report: Writes figures and tables for the finished trials into a directory and returns lines to print.
         prepare: Makes, in the directory, what all trials need, such as trained models. It resumes where it was stopped.
+        search: Makes trials that come before the others, from the settings. They are recorded like those.
+        choose: Makes the settings of the other trials from the settings and what the search found, so that settings are
+            chosen on other data than those that are reported.
         draw: Draws the figure from the rows of the table, so that a new look needs no new run.
     """
 
@@ -64,6 +67,8 @@ class Experiment:
     run: Callable[[Trial, Path], Trial]
     report: Callable[[Sequence[tuple[Trial, Trial]], Path], list[str]]
     prepare: Callable[[Mapping[str, Any], Path], None] | None = None
+    search: Callable[[Mapping[str, Any]], list[Trial]] | None = None
+    choose: Callable[[Mapping[str, Any], Sequence[tuple[Trial, Trial]]], Mapping[str, Any]] | None = None
     draw: Callable[[Sequence[Mapping[str, Any]], Path], None] | None = None
 
 
@@ -104,25 +109,43 @@ def reproduce(
         raise InputError("scale", f"expected one of {', '.join(SCALES)}, got {scale!r}")
     if jobs is not None:
         check_count("jobs", jobs)
-    settings = _settings(experiment, scale, options or {})
+    settings: Mapping[str, Any] = _settings(experiment, scale, options or {})
     directory = Path(out if out is not None else Path("results") / f"{name}-{scale}").absolute()
     records = directory / RECORDS
     records.mkdir(parents=True, exist_ok=True)
-    trials = experiment.trials(settings)
+    run = partial(_run_missing, experiment, directory, jobs=jobs, progress=progress)
+    if experiment.search is not None and experiment.choose is not None:
+        searched = run(f"{name} ({scale}), search", settings, experiment.search(settings))
+        settings = experiment.choose(settings, searched)
+    results = run(f"{name} ({scale})", settings, experiment.trials(settings))
+    lines = experiment.report(results, directory)
+    write_file(directory / "report.txt", ("\n".join(lines) + "\n").encode())
+    return lines
+
+
+def _run_missing(
+    experiment: Experiment,
+    directory: Path,
+    label: str,
+    settings: Mapping[str, Any],
+    trials: list[Trial],
+    *,
+    jobs: int | None,
+    progress: bool | None,
+) -> list[tuple[Trial, Trial]]:
+    """Run those of the trials that have no record yet, and return all with their results."""
+    records = directory / RECORDS
     missing = [trial for trial in trials if read_record(records, trial) is None]
     if missing and experiment.prepare is not None:
         experiment.prepare(settings, directory)
     done = len(trials) - len(missing)
-    with progress_bar(f"{name} ({scale})", len(trials), progress) as advance:
+    with progress_bar(label, len(trials), progress) as advance:
         advance(done, "")
         tasks = [partial(_run, experiment.run, trial, directory) for trial in missing]
         for count, (number, record) in enumerate(as_they_end(tasks, jobs), start=1):
             write_file(_record_path(records, missing[number]), record)
             advance(done + count, "")
-    results = [(trial, record) for trial in trials if (record := read_record(records, trial)) is not None]
-    lines = experiment.report(results, directory)
-    write_file(directory / "report.txt", ("\n".join(lines) + "\n").encode())
-    return lines
+    return [(trial, record) for trial in trials if (record := read_record(records, trial)) is not None]
 
 
 def redraw(name: str, table: str | Path) -> Path:

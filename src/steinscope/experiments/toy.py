@@ -7,6 +7,7 @@ log-likelihood, and maximum likelihood through that sum is the ceiling.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from steinscope.critics.mlp import MLP
 from steinscope.data.toy import TOY, draw_toy
+from steinscope.experiments.rates import FIRST_SEED
 from steinscope.experiments.runner import Experiment, Trial, write_csv
+from steinscope.experiments.search import SEARCH_SEED, best_points, grid_points
 from steinscope.models.ebm import EBM
 from steinscope.objectives.base import TrainingObjective
 from steinscope.objectives.learned_stein import LearnedStein
@@ -43,6 +46,7 @@ SHOWN = ("checkerboard", "moons")
 HALF_WIDTH = 5.0
 TEST_POINTS = 20_000
 _PIXELS = 120
+GRID = ("lr", "critic", "steps")
 
 
 def _objective(trial: Trial) -> TrainingObjective:
@@ -50,6 +54,8 @@ def _objective(trial: Trial) -> TrainingObjective:
     if method == "likelihood":
         return GridLikelihood(-HALF_WIDTH, HALF_WIDTH, trial["grid"])
     if method == "lsd":
+        if trial["critic"] == "default":
+            return LearnedStein()
         critic = _sharpen(MLP(2, trial["width"]), trial["steepness"])
         return LearnedStein(critic, l2=trial["l2"], critic_steps=trial["critic_steps"])
     if method == "sliced":
@@ -61,7 +67,7 @@ def _objective(trial: Trial) -> TrainingObjective:
 
 def _network(trial: Trial, look: Tensor) -> EBM:
     """An EBM whose first layer starts steeper than usual, because the densities are sharp."""
-    model = EBM.perceptron(2, trial["width"], mean=look.mean(0), std=look.std(0) + 1)
+    model = EBM.perceptron(2, trial["width"], mean=look.mean(0), std=look.std(0) + 1, seed=trial["seed"])
     _sharpen(model.net, trial["steepness"])
     return model
 
@@ -72,13 +78,46 @@ def _sharpen(network: Any, steepness: float) -> Any:
     return network
 
 
+def _trial(settings: Mapping[str, Any], data: str, method: str, seed: int, point: Trial) -> Trial:
+    left = ("data", "methods", "repetitions", "chosen")
+    fixed = {key: value for key, value in settings.items() if key not in left}
+    return {
+        "data": data,
+        "method": method,
+        "seed": seed,
+        **fixed,
+        **point,
+        "steps": point["steps"] or settings["steps"],
+    }
+
+
+def _search(settings: Mapping[str, Any]) -> list[Trial]:
+    """Every method with every point of its small grid, unless there is only one."""
+    return [
+        _trial(settings, data, method, SEARCH_SEED, point)
+        for (method, grid), data in product(settings["methods"].items(), settings["data"])
+        if len(points := grid_points(grid, GRID)) > 1
+        for point in points
+    ]
+
+
+def _choose(settings: Mapping[str, Any], searched: Sequence[tuple[Trial, Trial]]) -> Mapping[str, Any]:
+    """The settings with one point of each grid."""
+    best = best_points(searched, GRID, lambda trial: (trial["method"], trial["data"]), "log_likelihood")
+    cells = product(settings["methods"].items(), settings["data"])
+    first = {(method, data): grid_points(grid, GRID)[0] for (method, grid), data in cells}
+    return {**settings, "chosen": {**first, **best}}
+
+
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:
-    fixed = {key: value for key, value in settings.items() if key not in ("data", "methods")}
-    return [{"data": data, "method": method, **fixed} for method in settings["methods"] for data in settings["data"]]
+    return [
+        _trial(settings, data, method, FIRST_SEED + number, settings["chosen"][method, data])
+        for number, method, data in product(range(settings["repetitions"]), settings["methods"], settings["data"])
+    ]
 
 
 def _run(trial: Trial, out: Path) -> Trial:
-    name = trial["data"]
+    name, seed = trial["data"], trial["seed"]
     look = draw_toy(name, 5000, seed=1)
     test = draw_toy(name, TEST_POINTS, seed=2)
     objective = _objective(trial)
@@ -92,6 +131,7 @@ def _run(trial: Trial, out: Path) -> Trial:
         lr_decay=True,
         average=trial["average"],
         noise=trial["noise"] if trial["method"] in SEES_ONLY_SCORES else None,
+        seed=seed,
         progress=False,
     )
     model = result.averaged
@@ -162,32 +202,43 @@ def _draw(table: Mapping[tuple[str, str], Trial], names: list[str], out: Path) -
 
 
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
-    table = {(trial["data"], trial["method"]): result for trial, result in results}
     names = list(dict.fromkeys(trial["data"] for trial, _ in results))
     methods = list(dict.fromkeys(trial["method"] for trial, _ in results))
-    rows = [
-        {
-            "data": name,
-            "method": method,
-            **{key: table[name, method][key] for key in ("log_likelihood", "stderr", "last")},
-        }
-        for name in names
-        for method in methods
-    ]
+    rows = []
+    for name, method in product(names, methods):
+        own = [(t, r) for t, r in results if (t["data"], t["method"]) == (name, method)]
+        values = np.array([result["log_likelihood"] for _, result in own])
+        spread = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else None
+        rows.append(
+            {
+                "data": name,
+                "method": method,
+                **{key: own[0][0][key] for key in GRID},
+                "runs": len(own),
+                "log_likelihood": values.mean(),
+                "stderr": spread,
+                "stderr_of_test_points": max(result["stderr"] for _, result in own),
+            }
+        )
     write_csv(out / "toy.csv", rows)
     if "lsd" in methods:
-        _draw(table, names, out)
-    first = results[0][0]
+        _draw({(t["data"], t["method"]): r for t, r in results if t["seed"] == FIRST_SEED}, names, out)
+    cells = {(row["data"], row["method"]): row for row in rows}
+    runs = len(results) // len(rows)
     lines = [
-        f"Held-out log-likelihood after {first['steps']} steps, standard errors at most "
-        f"{max(row['stderr'] for row in rows):.3f}",
+        f"Held-out log-likelihood, mean of {runs} run{'s' if runs > 1 else ''} ± standard error; settings chosen on "
+        f"seed {SEARCH_SEED}. {TEST_POINTS} test points add at most "
+        f"{max(row['stderr_of_test_points'] for row in rows):.3f}.",
         f"{'':<14}" + "".join(f"{METHODS[method]:>23}" for method in methods),
     ]
     for name in names:
-        values = [table[name, method]["log_likelihood"] for method in methods]
-        lines.append(f"{name:<14}" + "".join(f"{value:>23.3f}" for value in values))
+        texts = []
+        for method in methods:
+            value, error = cells[name, method]["log_likelihood"], cells[name, method]["stderr"]
+            texts.append(f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}"))
+        lines.append(f"{name:<14}" + "".join(f"{text:>23}" for text in texts))
     if {"lsd", "likelihood"} <= set(methods):
-        gaps = [table[name, "likelihood"]["log_likelihood"] - table[name, "lsd"]["log_likelihood"] for name in names]
+        gaps = [cells[name, "likelihood"]["log_likelihood"] - cells[name, "lsd"]["log_likelihood"] for name in names]
         close = sum(gap <= 0.15 for gap in gaps)
         lines.append(f"LSD is within 0.15 nats of the exact likelihood on {close} of {len(names)} data sets.")
     lines.append(
@@ -196,13 +247,20 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     return lines
 
 
+_METHODS = {
+    "likelihood": {"lr": [1e-3, 5e-3], "steps": [4000]},
+    "lsd": {"lr": [1e-3, 5e-3], "critic": ["default", "field"]},
+    "sliced": {"lr": [1e-3, 5e-3]},
+    "nce": {"lr": [1e-3, 5e-3]},
+    "short-run": {"lr": [1e-3]},
+}
 _QUICK = {
     "data": list(TOY),
-    "methods": list(METHODS),
+    "methods": _METHODS,
+    "repetitions": 3,
     "width": 300,
     "steps": 2000,
     "batch_size": 256,
-    "lr": 1e-3,
     "l2": 0.5,
     "critic_steps": 5,
     "average": 0.995,
@@ -217,6 +275,11 @@ EXPERIMENT = Experiment(
         "smoke": {
             **_QUICK,
             "data": ["moons"],
+            "methods": {
+                **{name: {"lr": [1e-3]} for name in METHODS},
+                "lsd": {"lr": [1e-3], "critic": ["default", "field"]},
+            },
+            "repetitions": 2,
             "width": 16,
             "steps": 20,
             "batch_size": 32,
@@ -230,4 +293,6 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     report=_report,
+    search=_search,
+    choose=_choose,
 )

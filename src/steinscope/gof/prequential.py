@@ -30,12 +30,12 @@ from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import upper_tail
 from steinscope.support.randomness import next_seed
 
-__all__ = ["prequential_test"]
+__all__ = ["PAIR_WEIGHTS", "prequential_test"]
 
 _BEYOND_DOUBT = 1e-6
 # All orders together have weight 1.
 _TRAINED_WEIGHT = 0.15
-_PAIR_WEIGHTS = {"linear": 0.2, "kernel": 0.3}
+PAIR_WEIGHTS = {"mean": 0.3, "linear": 0.1, "kernel": 0.2}
 MODES_NOTE = "weights of separated modes were not looked at: that takes a model with log_prob"
 
 
@@ -167,7 +167,7 @@ def prequential_test(
     if not runs[0].critics:
         raise InputError("critics", "the model has one mode as far as can be seen, so 'modes' has nothing to test")
     pvalues = runs[0].pvalues
-    members = [(p, 1 / repeats) for p in pvalues] + [(pair.pvalue, _PAIR_WEIGHTS[pair.name]) for pair in pairs]
+    members = [(p, 1 / repeats) for p in pvalues] + [(pair.pvalue, PAIR_WEIGHTS[pair.name]) for pair in pairs]
     notes = [_order_note(pvalues, "the critics in closed form" if closed else "the critics", chains)]
     if closed and trained:
         # With p-values of 1 for those that did not run this is at least what it would be with theirs. A critic that may
