@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from steinscope import NonFiniteError
-from steinscope.models import Gaussian
+from steinscope.models import ICA, Gaussian
 from steinscope.objectives import MaximumLikelihood
 from steinscope.training import train
 
-from helpers import gaussian_points
+from helpers import gaussian_points, normal
 
 
 def test_noise_falls_to_zero():
@@ -74,3 +74,18 @@ def test_a_run_that_turns_non_finite_stops_and_keeps_its_checkpoint(tmp_path):
     words = str(error.value).split()
     numbers = [int(word.strip(";")) for before, word in itertools.pairwise(words) if before == "step"]
     assert 0 < numbers[1] <= numbers[0]
+
+
+def test_gradients_that_lie_in_another_order_in_memory_change_their_own_parameters():
+    """As in a loop by hand. The gradient of log|det W| comes column by column, and fused optimisers of torch go through
+    parameters and gradients in the order of memory."""
+    x, by_hand, trained = normal(50, 3), ICA(3), ICA(3)
+    (gradient,) = torch.autograd.grad(by_hand.log_prob(x).mean(), by_hand.weights)
+    assert gradient.stride() != by_hand.weights.stride()
+    adam = torch.optim.Adam(by_hand.parameters(), lr=0.01, betas=(0.5, 0.9), fused=False)
+    for _ in range(5):
+        adam.zero_grad()
+        (-by_hand.log_prob(x).mean()).backward()
+        adam.step()
+    train(trained, lambda n, generator: x, objective="likelihood", steps=5, lr=0.01, lr_decay=False)
+    torch.testing.assert_close(trained.weights, by_hand.weights)

@@ -194,7 +194,7 @@ class Loop:
             raise InputError("model", "the loss does not depend on its parameters")
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
+            parameter.grad = torch.zeros_like(parameter) if gradient is None else _laid_out_like(parameter, gradient)
         present = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self.shared.average(present)
         if clip is not None:
@@ -362,6 +362,17 @@ def _check_same(here: dict[str, Tensor], there: dict[str, Tensor], what: str) ->
             f"it belongs to another {what}: {name} is {shapes[1].get(name, 'missing')} there "
             f"and {shapes[0].get(name, 'missing')} here",
         )
+
+
+def _laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient, with its numbers in memory as those of the parameter are.
+
+    Fused optimisers go through both in the order of memory, so that the gradient of log|det W|, which comes column by
+    column, would change the transposed entries of W.
+    """
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
 
 
 def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
