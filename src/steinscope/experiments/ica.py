@@ -72,7 +72,7 @@ def _points(grid: Mapping[str, Sequence[Any]]) -> list[Trial]:
 
 
 def _trial(settings: Mapping[str, Any], method: str, dim: int, seed: int, point: Trial) -> Trial:
-    fixed = {key: settings[key] for key in ("steps", "batch_size", "width", "log_points")}
+    fixed = {key: settings[key] for key in ("steps", "batch_size", "width", "log_points", "betas")}
     return {"method": method, "dim": dim, "seed": seed, **point, **fixed}
 
 
@@ -126,6 +126,7 @@ def _run(trial: Trial, out: Path) -> Trial:
             lr=trial["lr"],
             # A critic that is a field of its own follows the model best when it learns faster.
             auxiliary_lr=5 * trial["lr"] if is_field else None,
+            betas=tuple(trial["betas"]),
             lr_decay=True,
             log_every=max(1, trial["steps"] // trial["log_points"]),
             callbacks=[judge],
@@ -262,7 +263,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     save_figure(figure, path)
 
 
-_RATES = [1e-3, 5e-3]
+_RATES = [2e-3, 5e-3]
 _METHODS = {
     "ML": {"lr": _RATES},
     "LSD": {"lr": _RATES, "critic": ["default"], "l2": [1.0], "critic_steps": [1]},
@@ -287,6 +288,7 @@ EXPERIMENT = Experiment(
             "batch_size": 50,
             "width": 16,
             "log_points": 4,
+            "betas": [0.9, 0.999],
             "repetitions": 2,
         },
         "quick": {
@@ -296,6 +298,7 @@ EXPERIMENT = Experiment(
             "batch_size": 500,
             "width": 100,
             "log_points": 40,
+            "betas": [0.9, 0.999],
             "repetitions": 5,
         },
         "paper": {
@@ -311,6 +314,7 @@ EXPERIMENT = Experiment(
             "batch_size": 1000,
             "width": 300,
             "log_points": 100,
+            "betas": [0.5, 0.9],
             "repetitions": 5,
         },
     },
