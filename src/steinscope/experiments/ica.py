@@ -98,7 +98,8 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     """One trial for each method, dimension and mixing matrix."""
     return [
         _trial(settings, method, dim, FIRST_SEED + number, settings["chosen"][dim, method])
-        for number, dim, method in product(range(settings["repetitions"]), settings["dims"], settings["methods"])
+        for number in range(settings["repetitions"])
+        for dim, method in product(settings["dims"], settings["methods"])
     ]
 
 

@@ -112,7 +112,8 @@ def _choose(settings: Mapping[str, Any], searched: Sequence[tuple[Trial, Trial]]
 def _trials(settings: Mapping[str, Any]) -> list[Trial]:
     return [
         _trial(settings, data, method, FIRST_SEED + number, settings["chosen"][method, data])
-        for number, method, data in product(range(settings["repetitions"]), settings["methods"], settings["data"])
+        for number in range(settings["repetitions"])
+        for method, data in product(settings["methods"], settings["data"])
     ]
 
 
