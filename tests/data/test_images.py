@@ -13,6 +13,7 @@ from steinscope.data import (
     find_images,
     from_logits,
     load_images,
+    load_labels,
     read_idx,
     synthetic_images,
     to_logits,
@@ -161,3 +162,15 @@ def test_images_that_would_fill_the_memory_are_refused(n, size):
 def test_where_no_file_can_be_written_it_is_said(tmp_path):
     with pytest.raises(InputError, match=f"path: cannot write {tmp_path}: Is a directory"):
         write_idx(tmp_path, np.zeros((2, 3), np.uint8))
+
+
+def test_labels_lie_beside_the_images(tmp_path):
+    labels = np.array([3, 1, 4], dtype=np.uint8)
+    (tmp_path / "mnist").mkdir()
+    write_idx(tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz", labels)
+    assert load_labels("mnist", "test", tmp_path).tolist() == [3, 1, 4]
+    with pytest.raises(InputError, match="mnist: found in none of .*steinscope data mnist"):
+        load_labels("mnist", "train", tmp_path)
+    write_idx(tmp_path / "mnist" / "train-labels-idx1-ubyte", labels[:, None])
+    with pytest.raises(InputError, match="expected a row of bytes, got uint8 of shape"):
+        load_labels("mnist", "train", tmp_path)

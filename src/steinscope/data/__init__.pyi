@@ -3,6 +3,7 @@ from .images import bits_per_dim as bits_per_dim
 from .images import find_images as find_images
 from .images import from_logits as from_logits
 from .images import load_images as load_images
+from .images import load_labels as load_labels
 from .images import read_idx as read_idx
 from .images import synthetic_images as synthetic_images
 from .images import to_logits as to_logits

@@ -10,6 +10,7 @@ import math
 import os
 import struct
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ __all__ = [
     "find_images",
     "from_logits",
     "load_images",
+    "load_labels",
     "logit_log_det",
     "read_idx",
     "synthetic_images",
@@ -42,6 +44,7 @@ __all__ = [
 DataSet = Literal["mnist", "fashion-mnist"]
 DATA_SETS = ("mnist", "fashion-mnist")
 FILES = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
+LABEL_FILES = {"train": "train-labels-idx1-ubyte", "test": "t10k-labels-idx1-ubyte"}
 _SYSTEM_DIRECTORY = Path("/usr/share/datasets")  # where Debian's dataset-fashion-mnist is installed
 _LEVELS = 256
 # Their intermediate numbers fit into memory.
@@ -65,8 +68,12 @@ def find_images(
     place where Debian installs data sets, the user's cache. In each of them either directly or in a subdirectory with
     the name of the data set, plain or compressed.
     """
+    return _find(FILES, data_set, split, directory)
+
+
+def _find(files: Mapping[str, str], data_set: str, split: str, directory: str | Path | None) -> Path:
     check_choice("data_set", data_set, DATA_SETS)
-    check_choice("split", split, tuple(FILES))
+    check_choice("split", split, tuple(files))
     named = os.environ.get("STEINSCOPE_DATA") if directory is None else check_path("directory", directory)
     if directory is not None and not Path(directory).is_dir():
         raise InputError("directory", f"{directory} is not a directory")
@@ -75,7 +82,7 @@ def find_images(
         places = [Path(named) / data_set, Path(named), *places]
     for place in places:
         for suffix in ("", ".gz"):
-            path = place / (FILES[split] + suffix)
+            path = place / (files[split] + suffix)
             if path.is_file():
                 return path
     debian = ", install Debian's dataset-fashion-mnist" if data_set == "fashion-mnist" else ""
@@ -94,6 +101,17 @@ def load_images(
     array = read_idx(path)
     if array.ndim != 3 or array.dtype != np.uint8:
         raise InputError(str(path), f"expected images of bytes, got {array.dtype} of shape {array.shape}")
+    return torch.from_numpy(array)
+
+
+def load_labels(
+    data_set: DataSet = "mnist", split: Literal["train", "test"] = "train", directory: str | Path | None = None
+) -> UInt8[Tensor, " n"]:
+    """The class of each image of a data set, 0 to 9. The files are looked for where `find_images` looks."""
+    path = _find(LABEL_FILES, data_set, split, directory)
+    array = read_idx(path)
+    if array.ndim != 1 or array.dtype != np.uint8:
+        raise InputError(str(path), f"expected a row of bytes, got {array.dtype} of shape {array.shape}")
     return torch.from_numpy(array)
 
 

@@ -31,9 +31,12 @@ SETTINGS: dict[str, Any] = {
     "test_images": None,
     "width": 1000,
     "batch_size": 128,
+    # "default" is the critic of `LearnedStein()`, "field" the paper's, which the next four settings are for.
+    "critic": "default",
     "l2": 10.0,
-    "critic_steps": 2,
+    "critic_steps": 5,
     "shrinkage": 1.0,
+    "critic_lr": None,
     "lr_decay": True,
     "samples": 64,
     "judge_steps": 620,
@@ -89,15 +92,18 @@ def train_by_lsd(model: nn.Module, data: str, settings: Mapping[str, Any], direc
         options: Further options of `train`.
     """
     images = take_images(data, "train", settings["train_images"], settings["size"])
-    train(
-        model,
-        fresh_logits(images, flat=True, smoothing=settings["smoothing"]),
-        objective=LearnedStein(
+    objective = LearnedStein()
+    if settings["critic"] == "field":
+        objective = LearnedStein(
             MLP(settings["size"] ** 2, settings["width"]),
             l2=settings["l2"],
             critic_steps=settings["critic_steps"],
             shrinkage=settings["shrinkage"],
-        ),
+        )
+    train(
+        model,
+        fresh_logits(images, flat=True, smoothing=settings["smoothing"]),
+        objective=objective,
         steps=settings["steps"],
         batch_size=settings["batch_size"],
         lr=settings["lr"],

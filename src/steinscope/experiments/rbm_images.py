@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from steinscope.data.images import to_logits
 from steinscope.estimation import discrepancy
 from steinscope.experiments.image_data import SETTINGS, SMOKE_SETTINGS, save_grid, take_images, train_by_lsd
+from steinscope.experiments.image_judge import describe, make_judge
 from steinscope.experiments.image_models import RBMS, load_rbm, make_rbm
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
@@ -35,7 +37,9 @@ def _trials(settings: Mapping[str, Any]) -> list[Trial]:
 def _run(trial: Trial, out: Path) -> Trial:
     data, size = trial["data"], trial["size"]
     model = load_rbm(out, data, size**2, trial["hidden"])
-    save_grid(out / f"{data}.png", model.gibbs(trial["samples"], steps=trial["gibbs_steps"], seed=1), size)
+    samples = model.gibbs(trial["samples"], steps=trial["gibbs_steps"], seed=1)
+    save_grid(out / f"{data}.png", samples, size)
+    judge = make_judge(data)
     x = to_logits(take_images(data, "test", trial["test_images"], size), seed=1).flatten(1)
     with torch.no_grad():
         score = model.score(x)
@@ -48,7 +52,8 @@ def _run(trial: Trial, out: Path) -> Trial:
         settings=FitSettings(steps=trial["judge_steps"], batch_size=128, lr=1e-3),
         progress=False,
     )
-    return {"lsd": found.value, "stderr": found.stderr, "fisher_bound": found.fisher_bound}
+    verdict = {} if judge is None else {"judge_error": judge.error, **asdict(judge.judge(samples))}
+    return {"lsd": found.value, "stderr": found.stderr, "fisher_bound": found.fisher_bound, **verdict}
 
 
 def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
@@ -57,6 +62,7 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
     _draw(rows, out / "rbm-images.png")
     lines = [
         f"{row['data']}: held-out LSD {row['lsd']:.1f} ± {row['stderr']:.1f}; samples in {row['data']}.png"
+        + (f": {describe(row)}" if "sure" in row else "")
         for row in rows
     ]
     return [*lines, "Paper (figure): samples that show strokes of digits and outlines of clothes; no numbers."]
@@ -79,8 +85,7 @@ QUICK = {
     "width": 500,
     "smoothing": 0.0,
     "steps": 1000,
-    "lr": 1e-3,
-    "critic_lr": 1e-3,
+    "lr": 5e-3,
     "average": None,
     "gibbs_steps": 2000,
 }
@@ -89,7 +94,15 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": {**QUICK, **SMOKE_SETTINGS, "hidden": 5, "steps": 5, "gibbs_steps": 5},
         "quick": QUICK,
-        "paper": {**QUICK, "width": 1000, "steps": 46_900, "critic_steps": 5, "lr_decay": False},
+        "paper": {
+            **QUICK,
+            "width": 1000,
+            "steps": 46_900,
+            "critic": "field",
+            "lr": 1e-3,
+            "critic_lr": 1e-3,
+            "lr_decay": False,
+        },
     },
     trials=_trials,
     run=_run,
