@@ -38,6 +38,7 @@ SETTINGS: dict[str, Any] = {
     "shrinkage": 1.0,
     "critic_lr": None,
     "lr_decay": True,
+    "noise": None,
     "samples": 64,
     "judge_steps": 620,
 }
@@ -110,6 +111,7 @@ def train_by_lsd(model: nn.Module, data: str, settings: Mapping[str, Any], direc
         auxiliary_lr=settings["critic_lr"],
         lr_decay=settings["lr_decay"],
         average=settings["average"],
+        noise=settings["noise"],
         checkpoint=directory,
         **options,
     )

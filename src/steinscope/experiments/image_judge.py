@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steinscope.data.images import from_logits, load_images, load_labels
+from steinscope.data.images import DATA_SETS, from_logits, load_images, load_labels
 from steinscope.errors import InputError
 
 __all__ = ["Judge", "Verdict", "describe", "make_judge"]
@@ -95,6 +95,8 @@ class Judge:
 
 def make_judge(data: str) -> Judge | None:
     """The judge of a data set; None where there are no labels of its images."""
+    if data not in DATA_SETS:
+        return None
     try:
         return Judge(data)
     except InputError:

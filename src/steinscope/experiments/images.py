@@ -28,19 +28,21 @@ from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
 from steinscope.plots import COLOURS, PAGE_WIDTH, new_figure, save_figure
 from steinscope.samplers.chains import run_chains
-from steinscope.samplers.langevin import SGLD, TemperedSGLD
+from steinscope.samplers.langevin import TemperedSGLD
 from steinscope.settings import FitSettings
 from steinscope.support.normal import normal_quantile
 from steinscope.support.randomness import make_generator, normal_rows, uniform_rows
+from steinscope.training.loop import noise_left
 
 __all__ = ["EXPERIMENT", "uniform_logits"]
 
 MODELS = "models"
 # What the models are judged on.
 JUDGED = {"logits": "logits of test images", "smoothed": "smoothed logits of test images, which the EBM is trained on"}
-# The annealed chains: steps of Langevin dynamics on smoothed logits, then some that cool down at this temperature, then
-# the mean of the plain logits given the smoothed ones (Tweedie's formula), which takes one score.
-_WALK_EPSILON, _COLD_STEPS, _COLD = 1.0, 30, 0.1
+# The annealed chains: some steps of Langevin dynamics at a temperature for each checkpoint, the noisiest first, whose
+# step size is this share of the variance of the noise; then steps that cool down; then the mean of the plain logits
+# given the smoothed ones (Tweedie's formula), which takes one score.
+_TEMPERATURE, _STEP_SHARE, _COLD, _COLD_STEPS = 0.5, 0.125, 0.1, 50
 # Chains that are explored: where they start, step size, noise scale, number of steps. The first four are the paper's.
 EXPLORED = {
     "noise-0.01": ("uniform", 1.0, 0.01, 300),
@@ -120,7 +122,7 @@ def _draw_samples(trial: Trial, out: Path) -> Trial:
     }
     found = {}
     if trial["smoothing"]:
-        found["annealed"] = _annealed(model, starts["uniform"], trial)
+        found["annealed"] = _annealed(trial, out)
         save_grid(out / f"{data}-annealed.png", found["annealed"], size)
     sampler = TemperedSGLD(model, trial["epsilon"], trial["sigma"])
     plain = _save_samples(out / f"{data}.png", sampler, starts["uniform"], trial["chain_steps"], size)
@@ -142,15 +144,35 @@ def _draw_samples(trial: Trial, out: Path) -> Trial:
     }
 
 
-def _annealed(model: Any, start: Tensor, trial: Trial) -> Tensor:
-    """Walk on smoothed logits, cool down, and jump to the plain ones (Saremi and Hyvärinen 2019)."""
-    walk = SGLD(model, _WALK_EPSILON)
-    cool = TemperedSGLD(model, _WALK_EPSILON / 2, math.sqrt(_WALK_EPSILON * _COLD))
-    jump = TemperedSGLD(model, trial["smoothing"] ** 2, 0.0)
-    x = start
-    for seed, (sampler, steps) in enumerate([(walk, trial["walk_steps"]), (cool, _COLD_STEPS), (jump, 1)]):
-        x = run_chains(sampler, x, steps, seed=seed, progress=False).state.x
-    return x
+def _annealed(trial: Trial, out: Path) -> Tensor:
+    """Chains that follow the model through its training, while the noise falls, and end at plain logits."""
+    size, data = trial["size"], trial["data"]
+    every = trial["steps"] // trial["checkpoints"]
+    model, x = _make_model(trial, data), None
+    for step in range(every, trial["steps"] + 1, every):
+        deviation = _deviation(trial, step)
+        is_last = step == every * trial["checkpoints"]
+        if deviation == trial["smoothing"] and not is_last:
+            continue
+        restore(model, out / MODELS / data, step)
+        if x is None:
+            look = to_logits(take_images(data, "train", trial["look_images"], size), seed=0).flatten(1)
+            normal = normal_rows(look[:1].expand(trial["samples"], -1), make_generator(2))
+            x = look.mean(0) + (look.var(0) + deviation**2).sqrt() * normal
+        x = _langevin(model, x, _STEP_SHARE * deviation**2, _TEMPERATURE, trial["walk_steps"], seed=step)
+    assert x is not None
+    x = _langevin(model, x, 2 * _STEP_SHARE * trial["smoothing"] ** 2, _COLD, _COLD_STEPS, seed=0)
+    return run_chains(TemperedSGLD(model, trial["smoothing"] ** 2, 0.0), x, 1, progress=False).state.x
+
+
+def _langevin(model: Any, x: Tensor, epsilon: float, temperature: float, steps: int, seed: int) -> Tensor:
+    sampler = TemperedSGLD(model, epsilon / 2, math.sqrt(epsilon * temperature))
+    return run_chains(sampler, x, steps, seed=seed, progress=False).state.x
+
+
+def _deviation(trial: Trial, step: int) -> float:
+    """The standard deviation of the noise on the logits that the model of a step was trained with."""
+    return math.hypot(trial["smoothing"], (trial["noise"] or 0.0) * noise_left(step, trial["steps"]))
 
 
 def _judge(trial: Trial, out: Path) -> Trial:
@@ -164,6 +186,7 @@ def _judge(trial: Trial, out: Path) -> Trial:
     models: dict[str, Any] = {
         f"EBM, step {step}": restore(_make_model(trial, data), out / MODELS / data, step)
         for step in range(every, trial["steps"] + 1, every)
+        if _deviation(trial, step) == trial["smoothing"] or step + every > trial["steps"]
     }
     last = models[f"EBM, step {every * trial['checkpoints']}"]
     models["Gaussian of the EBM alone"] = Gaussian(last.mean.detach(), std=last.log_std.detach().exp())
@@ -258,11 +281,12 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 QUICK = {
     **SETTINGS,
     "smoothing": 2.0,
-    "steps": 2400,
-    "lr": 2e-3,
-    "average": 0.998,
-    "checkpoints": 6,
-    "walk_steps": 1000,
+    "steps": 3200,
+    "lr": 1e-3,
+    "noise": 6.0,
+    "average": 0.99,
+    "checkpoints": 20,
+    "walk_steps": 30,
     "epsilon": 1.0,
     "sigma": 0.01,
     "chain_steps": 1000,
@@ -282,6 +306,7 @@ EXPERIMENT = Experiment(
             "steps": 46_900,
             "checkpoints": 10,
             "critic": "field",
+            "noise": None,
             "lr": 1e-4,
             "critic_lr": 1e-4,
             "lr_decay": False,

@@ -23,7 +23,7 @@ from steinscope.training.optimisers import Optimisers
 from steinscope.training.watchman import Watchman, best_of
 from steinscope.unconstrained import Unconstrained, unconstrained_model
 
-__all__ = ["COLUMNS", "Loop", "TrainState"]
+__all__ = ["COLUMNS", "Loop", "TrainState", "noise_left"]
 
 COLUMNS = (
     *("step", "model_loss", "auxiliary_loss", "gradient_norm"),
@@ -167,14 +167,14 @@ class Loop:
         noise = self.settings.noise
         if noise is None:
             return x
-        left = max(0.0, 1 - max(0, self.step - 1) / (_SMOOTHING_SHARE * self.settings.steps))
+        left = noise_left(self.step, self.settings.steps)
         # Held-out points are the same in all processes, and so is their noise.
         generator = (
             self._generator(stream, draw)
             if stream == _SMOOTHING
             else derive_generator(self.settings.seed, stream, draw, device=self.device)
         )
-        return x + noise * left**2 * normal_rows(x, generator) if left else x
+        return x + noise * left * normal_rows(x, generator) if left else x
 
     def _generator(self, stream: int, draw: int) -> torch.Generator:
         shared = self.shared
@@ -362,6 +362,11 @@ def _check_same(here: dict[str, Tensor], there: dict[str, Tensor], what: str) ->
             f"it belongs to another {what}: {name} is {shapes[1].get(name, 'missing')} there "
             f"and {shapes[0].get(name, 'missing')} here",
         )
+
+
+def noise_left(step: int, steps: int) -> float:
+    """The share of the noise on the points that is left at a step: it falls to zero over the first 80% of them."""
+    return max(0.0, 1 - max(0, step - 1) / (_SMOOTHING_SHARE * steps)) ** 2
 
 
 def _laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
