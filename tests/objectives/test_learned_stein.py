@@ -160,6 +160,22 @@ def test_a_critic_that_is_right_is_seldom_corrected_in_full():
     assert full <= 25
 
 
+def test_a_model_that_learns_nothing_by_heart_is_corrected_in_full():
+    """However little held-out points say; one that does much better where it is trained only as far as they say."""
+    model, x = Gaussian([0.0, 0.0]).double(), torch.randn(3000, 2, generator=generator(0), dtype=torch.float64)
+    known, held_out, seen = x[:2000], x[2000:2500], x[2500:]
+    objective = LearnedStein(shrinkage=0.0)
+    objective.begin(model, known, generator(1))
+    objective.watch(model, held_out, generator(2))
+    by_held_out = float(objective.auxiliary.correction)
+    assert by_held_out < 0.9
+    objective.watch(model, held_out, generator(2), seen)
+    assert float(objective.auxiliary.correction) == 1.0
+    # Near the mode the score is small, and so is its square.
+    objective.watch(model, held_out, generator(2), 0.1 * seen)
+    assert float(objective.auxiliary.correction) == pytest.approx(by_held_out)
+
+
 def test_networks_without_a_second_derivative_are_not_corrected():
     network = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).double()
     model = from_log_prob(lambda x: network(x)[:, 0])
