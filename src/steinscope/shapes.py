@@ -5,13 +5,10 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["FlatPoints", "OtherPoints", "PerPoint", "Points", "Scalar", "flattened"]
+__all__ = ["FlatPoints", "PerPoint", "Points", "Scalar", "flattened"]
 
 Points = Float[Tensor, "n *shape"]
 """Points as users hold them: the first axis is the sample, all others belong to a point."""
-
-OtherPoints = Float[Tensor, "m *shape"]
-"""Other points of the same shape, of which there may be another number."""
 
 FlatPoints = Float[Tensor, "n d"]
 """Points as vectors."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from steinscope.errors import InputError
-from steinscope.shapes import OtherPoints, PerPoint, Points, Scalar
+from steinscope.shapes import PerPoint, Points, Scalar
 from steinscope.support.description import plain_settings
 from steinscope.support.randomness import default_generator
 
@@ -56,16 +56,16 @@ class TrainingObjective(ABC):
         """Look at some points once before training, and make `auxiliary`. By default there is nothing to make."""
         del model, x, generator
 
-    def watch(self, model: Any, x: Points, generator: torch.Generator, seen: OtherPoints | None = None) -> None:
+    def watch(self, model: Any, x: Points, generator: torch.Generator, *, is_first_pass: bool = False) -> None:
         """Look at points that are held out of training, now and then. By default nothing is done with them.
 
         Arguments:
             model: The model.
             x: The points that are held out.
             generator: The source of what is random.
-            seen: Some of the points that are trained on, to compare with.
+            is_first_pass: Whether each point comes once in training, so that none can be learned by heart.
         """
-        del model, x, generator, seen
+        del model, x, generator, is_first_pass
 
     def held_out_discrepancy(self, model: Any, x: Points, generator: torch.Generator) -> PerPoint | None:
         """What the critic finds of the misfit at points that it has not seen; None where there is no critic."""

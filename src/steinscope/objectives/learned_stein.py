@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from steinscope.critics.base import Critic
@@ -20,7 +19,7 @@ from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_hutchinson
 from steinscope.objectives.base import AuxiliaryObjective
 from steinscope.objectives.score_network import ScoreNetwork
-from steinscope.shapes import OtherPoints, PerPoint, Points, Scalar, flattened
+from steinscope.shapes import PerPoint, Points, Scalar, flattened
 from steinscope.stein import PenalisedLSD
 from steinscope.support.checks import check_count, check_flag, check_number
 
@@ -30,8 +29,6 @@ __all__ = ["LearnedStein"]
 _WIDTH, _DROPOUT = 128, 0.2
 # Random directions for each held-out point.
 _PROBES = 4
-# So many standard errors between held-out points and others mean that the model learns points by heart.
-_OVERFITTED = 1.0
 
 
 class LearnedStein(AuxiliaryObjective):
@@ -46,8 +43,8 @@ class LearnedStein(AuxiliaryObjective):
 
     Held-out points watch over g: the network that was best on them is the one that is used. If g is right, then
     $E[s \cdot g + \nabla \cdot s] = 0$ for the model's score s. Otherwise g is blind to where the model went. That term
-    is added to the loss, which makes it score matching: in full as long as the model does as well at held-out points as
-    at others, and where it begins to learn points by heart only as far as held-out points say that g is blind.
+    is added to the loss, which makes it score matching: in full as long as no point has come twice, so that nothing can
+    be learned by heart, and then only as far as held-out points say that g is blind.
 
     With `residual=False`, or with a critic of your own, the network is f itself, as in the paper.
 
@@ -153,11 +150,11 @@ class LearnedStein(AuxiliaryObjective):
         unseen = flattened(score * of_data).sum(1) + divergence
         return (matched + float(g.correction) * unseen).mean() / (2 * self.l2)
 
-    def watch(self, model: Any, x: Points, generator: torch.Generator, seen: OtherPoints | None = None) -> None:
+    def watch(self, model: Any, x: Points, generator: torch.Generator, *, is_first_pass: bool = False) -> None:
         """Keep g if it has become better, and say how far its blindness is to be corrected.
 
-        Where the model does as well at held-out points as at those it is trained on, nothing is learned by heart, and
-        the correction is made in full. Otherwise it is made as far as held-out points say that g is blind.
+        In full where each point comes once, so that nothing can be learned by heart; otherwise as far as held-out
+        points say that g is blind.
         """
         g = self.auxiliary
         if not isinstance(g, ScoreNetwork):
@@ -165,14 +162,14 @@ class LearnedStein(AuxiliaryObjective):
         g.keep_better(x, generator)
         score, divergence = _score_and_divergence(model, x, generator)
         with torch.no_grad():
-            blindness = _z_score(flattened(score * g(x)).sum(1) + divergence)
+            unseen = (flattened(score * g(x)).sum(1) + divergence).double()
+        error = float(unseen.std()) / math.sqrt(len(unseen))
         # A score without derivatives, such as that of a network of ReLUs, says nothing here.
-        if not bool(divergence.any()) or not math.isfinite(blindness):
+        is_known = bool(divergence.any()) and error > 0 and math.isfinite(error)
+        if not is_known:
             g.correction.fill_(0.0)
-        elif seen is not None and not _is_overfitted(model, (score, divergence), seen, generator):
-            g.correction.fill_(1.0)
         else:
-            g.correction.fill_(min(1.0, blindness**2))
+            g.correction.fill_(1.0 if is_first_pass else min(1.0, (float(unseen.mean()) / error) ** 2))
 
     def held_out_discrepancy(self, model: Any, x: Points, generator: torch.Generator) -> PerPoint:
         """The Stein value of the critic minus λ‖f‖² at each point."""
@@ -214,22 +211,6 @@ def _score_and_divergence(model: Any, x: Points, generator: torch.Generator) -> 
 def _score_matching(score: Points, divergence: PerPoint) -> PerPoint:
     """The score matching objective at each point."""
     return 0.5 * flattened(score).square().sum(1) + divergence
-
-
-def _z_score(values: PerPoint, others: Float[Tensor, " m"] | None = None) -> float:
-    """The mean of values, less that of others, over its standard error; not finite where they are all the same."""
-    parts = [part.double() for part in (values, others) if part is not None]
-    error = math.sqrt(sum(float(part.var()) / len(part) for part in parts))
-    difference = float(parts[0].mean()) - (float(parts[1].mean()) if len(parts) > 1 else 0.0)
-    return difference / error if error > 0 else math.nan
-
-
-def _is_overfitted(
-    model: Any, held_out: tuple[Points, PerPoint], seen: OtherPoints, generator: torch.Generator
-) -> bool:
-    """Whether score matching is worse at held-out points than at those that are trained on, by a standard error."""
-    of_seen = _score_and_divergence(model, seen, generator)
-    return not _z_score(_score_matching(*held_out), _score_matching(*of_seen)) <= _OVERFITTED
 
 
 def _trainable_score(model: Any, x: Tensor) -> Tensor:

@@ -46,6 +46,10 @@ class Batches(Protocol):
         """This process's part of a batch."""
         ...
 
+    def is_first_pass(self, number: int) -> bool:
+        """Whether no batch up to this one has points that an earlier one has."""
+        ...
+
     def held_out(self) -> Tensor | None:
         """The points that no batch has, if there are any."""
         ...
@@ -111,6 +115,9 @@ class _UnconstrainedBatches:
     def batch(self, number: int) -> Tensor:
         return self._moved(self.batches.batch(number))
 
+    def is_first_pass(self, number: int) -> bool:
+        return self.batches.is_first_pass(number)
+
     def held_out(self) -> Tensor | None:
         points = self.batches.held_out()
         return None if points is None else self._moved(points)
@@ -144,6 +151,9 @@ class _Passes:
         chosen = self.order[position * self.batch_size : (position + 1) * self.batch_size]
         return self.known[self.shared.take_part(chosen)]
 
+    def is_first(self, number: int) -> bool:
+        return number < self.n // self.batch_size
+
     def look(self, n: int) -> Tensor:
         return self.known[torch.randperm(self.n, generator=derive_generator(self.seed, _LOOK))[:n]]
 
@@ -169,6 +179,9 @@ class _ArrayBatches:
 
     def batch(self, number: int) -> Tensor:
         return read_rows(self.rows, self.passes.rows(number), dtype=self.dtype, device=self.device)
+
+    def is_first_pass(self, number: int) -> bool:
+        return self.passes.is_first(number)
 
     def held_out(self) -> Tensor | None:
         apart = self.passes.apart
@@ -206,6 +219,9 @@ class _DatasetBatches:
     def batch(self, number: int) -> Tensor:
         return self._read(self.passes.rows(number))
 
+    def is_first_pass(self, number: int) -> bool:
+        return self.passes.is_first(number)
+
     def held_out(self) -> Tensor | None:
         return self._read(self.passes.apart) if len(self.passes.apart) else None
 
@@ -240,6 +256,9 @@ class _FreshBatches:
 
     def look(self, n: int) -> Tensor:
         return self._draw(n, derive_generator(self.seed, _LOOK))
+
+    def is_first_pass(self, number: int) -> bool:
+        return True
 
     def batch(self, number: int) -> Tensor:
         points = self._draw(self.batch_size, derive_generator(self.seed, _FRESH, number))

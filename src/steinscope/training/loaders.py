@@ -75,6 +75,11 @@ class LoaderBatches:
         except StopIteration:
             raise InputError("x", "the DataLoader has no batches left when it is gone through again") from None
 
+    def is_first_pass(self, number: int) -> bool:
+        """False: nobody knows what a loader yields."""
+        del number
+        return False
+
     def held_out(self) -> Tensor | None:
         """None: what a loader yields cannot be kept apart."""
         return None

@@ -32,7 +32,7 @@ COLUMNS = (
 
 _LOOK_ROWS = 100_000
 # Streams of random numbers that must not meet.
-_BEGIN, _AUXILIARY, _MODEL, _SMOOTHING, _WATCHED, _WATCHED_NOISE, _SEEN_NOISE = 1, 2, 3, 4, 5, 6, 7
+_BEGIN, _AUXILIARY, _MODEL, _SMOOTHING, _WATCHED, _WATCHED_NOISE = 1, 2, 3, 4, 5, 6
 # Steps between two looks of the objective at held-out points.
 _WATCH_EVERY = 25
 _SMOOTHING_SHARE = 0.8
@@ -113,8 +113,6 @@ class Loop:
         self.rates = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
         self.scheduler = made.schedule(self.optimisers[0])
         self.watchman = None if held_out is None else Watchman(held_out, settings.seed)
-        # As many points of those that are trained on, to compare with.
-        self.seen = None if held_out is None else batches.look(len(held_out))
         self.log_every = log_every
         is_averaged = settings.average is not None
         self.average = (
@@ -133,11 +131,12 @@ class Loop:
     @torch.enable_grad()
     def make_step(self) -> None:
         """Steps of the auxiliary part, then one of the model."""
-        if self.watchman is not None and self.seen is not None and self.step % _WATCH_EVERY == 0:
+        if self.watchman is not None and self.step % _WATCH_EVERY == 0:
             x = self._smoothed(self.watchman.x, self.step, _WATCHED_NOISE)
-            seen = self._smoothed(self.seen, self.step, _SEEN_NOISE)
             generator = derive_generator(self.settings.seed, _WATCHED, self.step, device=self.device)
-            self.objective.watch(self.seen_model, x, generator, seen)
+            last = (self.step + _WATCH_EVERY) * (self.auxiliary_steps + 1) - 1
+            is_first_pass = self.batches.is_first_pass(last)
+            self.objective.watch(self.seen_model, x, generator, is_first_pass=is_first_pass)
         self.step += 1
         self._set_learning_rates()
         count = self.auxiliary_steps
