@@ -27,7 +27,7 @@ LAZY = {
     )
 }
 # Experiments do not know of each other. These are not experiments: they are what several of them share.
-SHARED = {"runner", "rates", "image_data", "image_models", "moons_models"}
+SHARED = {"runner", "rates", "search", "image_judge", "image_data", "image_models", "moons_models"}
 
 
 def imports(tree, lazy=False):
