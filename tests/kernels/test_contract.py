@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from steinscope import InputError, kernels
 from steinscope.models import Gaussian
 from steinscope.registries import KERNEL_TESTS
 
@@ -106,3 +107,16 @@ def test_what_cannot_be_meant_is_refused():
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     for (name, argument, value), message in zip(calls, said, strict=True):
         assert message.startswith(f"{argument}: expected "), (name, argument, value, message)
+
+
+@pytest.mark.parametrize("name", ["ksd_test", "ksdagg_test"])
+def test_bootstraps_are_the_same_to_the_bit_for_any_number_of_jobs(name):
+    """More than one strip of rows for the one, several bandwidths for the other."""
+    n = 2500 if name == "ksd_test" else 200
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(0))
+    one, two = (getattr(kernels, name)(x, 0.1 - x, draws=50, jobs=jobs) for jobs in (1, 2))
+    assert (one.statistic, one.pvalue) == (two.statistic, two.pvalue)
+    alone = getattr(kernels, name)(x, 0.1 - x, draws=50)
+    assert (alone.statistic, alone.pvalue) == pytest.approx((one.statistic, one.pvalue), rel=1e-5)
+    with pytest.raises(InputError, match="jobs: expected a whole number"):
+        getattr(kernels, name)(x, 0.1 - x, jobs=0)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from steinscope.errors import InputError
 from steinscope.kernels.bootstrap import MOST_DRAWS, random_signs, u_statistics
-from steinscope.kernels.stein_kernel import make_sample, stein_tiles
+from steinscope.kernels.stein_kernel import Sample, make_sample, stein_tiles
 from steinscope.maps.radial import KernelName, median_distance, radial
 from steinscope.metric import Coordinates
 from steinscope.results import TestResult, check_finite
 from steinscope.support.checks import check_count, check_level, check_number
+from steinscope.support.jobs import run_jobs
 from steinscope.support.randomness import make_generator
 
 __all__ = ["ksdagg_test"]
@@ -33,6 +36,7 @@ def ksdagg_test(
     draws: int = 1000,
     alpha: float = 0.05,
     seed: int = 0,
+    jobs: int | None = None,
 ) -> TestResult:
     """The KSD test over a collection of bandwidths, with its level corrected by the same wild bootstrap.
 
@@ -51,8 +55,11 @@ def ksdagg_test(
         draws: How many bootstrap draws.
         alpha: The level.
         seed: The source of the signs.
+        jobs: How many bandwidths are worked on at once, as in `gof_test`; by default one after the other.
     """
     alpha = check_level("alpha", alpha)
+    if jobs is not None:
+        jobs = check_count("jobs", jobs)
     if isinstance(factors, str) or not isinstance(factors, Sequence) or not factors:
         raise InputError("factors", f"expected one positive number or several, got {factors!r}")
     for factor in factors:
@@ -62,7 +69,7 @@ def ksdagg_test(
     signs = random_signs(len(sample), draws, make_generator(seed, sample.x.device), sample.x.dtype, sample.batch)
     base = median_distance(sample.x)
     statistics = torch.stack(
-        [u_statistics(stein_tiles(radial(kernel, base * factor), sample), signs) for factor in factors]
+        run_jobs([partial(_of_width, kernel, base * factor, sample, signs) for factor in factors], jobs)
     )
     check_finite("KSDAgg test", "statistic", float(statistics.sum()))
     ordered = statistics.sort(1).values
@@ -79,3 +86,8 @@ def ksdagg_test(
         sample.dim,
         notes=sample.notes,
     )
+
+
+def _of_width(kernel: KernelName, width: float, sample: Sample, signs: Tensor) -> Tensor:
+    """The U-statistics of a bandwidth."""
+    return u_statistics(stein_tiles(radial(kernel, width), sample), signs)

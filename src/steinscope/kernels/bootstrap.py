@@ -28,7 +28,10 @@ def random_signs(
 
 
 def u_statistics(tiles: Iterable[tuple[slice, slice, Tensor]], signs: Float[Tensor, "n b"]) -> Float[Tensor, " b"]:
-    """The U-statistic with each column of signs: the sum of ε_i ε_j u_ij over i ≠ j, divided by n (n - 1)."""
+    """The U-statistic with each column of signs: the sum of ε_i ε_j u_ij over i ≠ j, divided by n (n - 1).
+
+    Of some of the tiles it is their part of it.
+    """
     total = torch.zeros(signs.shape[1], dtype=torch.float64, device=signs.device)
     for a, b, tile in tiles:
         sums = torch.linalg.vecdot(tile @ signs[b], signs[a], dim=0).double()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -12,11 +13,12 @@ from torch import Tensor
 from steinscope.chains import batch_scores
 from steinscope.errors import InputError
 from steinscope.kernels.bootstrap import bootstrap_pvalue, random_signs, u_statistics
-from steinscope.kernels.stein_kernel import Sample, make_sample, stein_kernel, stein_tiles
+from steinscope.kernels.stein_kernel import TILE_ROWS, Sample, make_sample, stein_kernel, stein_tiles
 from steinscope.maps.radial import KernelName, median_distance, radial
 from steinscope.metric import Coordinates
 from steinscope.results import TestResult
-from steinscope.support.checks import check_choice, check_level, check_number
+from steinscope.support.checks import check_choice, check_count, check_level, check_number
+from steinscope.support.jobs import run_jobs
 from steinscope.support.normal import upper_tail
 from steinscope.support.randomness import make_generator
 
@@ -39,6 +41,7 @@ def ksd_test(
     draws: int = 1000,
     alpha: float = 0.05,
     seed: int = 0,
+    jobs: int | None = None,
 ) -> TestResult:
     """The quadratic KSD test: a U-statistic with the wild bootstrap.
 
@@ -58,13 +61,18 @@ def ksd_test(
         draws: How many bootstrap draws.
         alpha: The level.
         seed: The source of signs and of the split.
+        jobs: How many strips of 2048 rows of the matrix are worked on at once, as in `gof_test`; by default one after
+            the other.
     """
     alpha = check_level("alpha", alpha)
+    if jobs is not None:
+        jobs = check_count("jobs", jobs)
     sample = make_sample(x, model, metric, support, chains=chains)
     generator = make_generator(seed, sample.x.device)
     used, width = choose_bandwidth(sample, kernel, bandwidth, generator)
     signs = random_signs(len(used), draws, generator, used.x.dtype, used.batch)
-    statistics = u_statistics(stein_tiles(radial(kernel, width), used), signs)
+    strips = [partial(_strip, kernel, width, used, signs, start) for start in range(0, len(used), TILE_ROWS)]
+    statistics = torch.stack(run_jobs(strips, jobs)).sum(0)
     return TestResult(
         float(statistics[0]),
         bootstrap_pvalue(statistics),
@@ -74,6 +82,11 @@ def ksd_test(
         sample.dim,
         notes=sample.notes,
     )
+
+
+def _strip(kernel: KernelName, width: float, sample: Sample, signs: Tensor, start: int) -> Tensor:
+    """What the pairs of some rows with later ones add to the U-statistics."""
+    return u_statistics(stein_tiles(radial(kernel, width), sample, starts=[start]), signs)
 
 
 def linear_ksd_test(

@@ -8,7 +8,7 @@ A matrix of it is three products of n × d matrices and a few passes over the re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -25,9 +25,9 @@ from steinscope.results import support_notes
 from steinscope.scoring import make_points
 from steinscope.support.checks import check_choice
 
-__all__ = ["Sample", "combine", "make_sample", "products", "stein_kernel", "stein_tiles"]
+__all__ = ["TILE_ROWS", "Sample", "combine", "make_sample", "products", "stein_kernel", "stein_tiles"]
 
-_TILE_ROWS = 2048
+TILE_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,20 @@ def combine(phi: Radial, squared: Tensor, score_product: Tensor, cross: Tensor, 
     return result.addcmul_(second, squared, value=-4.0)
 
 
-def stein_tiles(phi: Radial, sample: Sample, rows: int = _TILE_ROWS) -> Iterator[tuple[slice, slice, Tensor]]:
+def stein_tiles(
+    phi: Radial, sample: Sample, rows: int = TILE_ROWS, starts: Sequence[int] | None = None
+) -> Iterator[tuple[slice, slice, Tensor]]:
     """The upper triangle of the Stein kernel matrix, tile by tile, zero on the diagonal.
 
     For chains it is zero within batches and between those that follow each other.
+
+    Arguments:
+        phi: The kernel.
+        sample: Points and scores.
+        rows: The rows of a tile.
+        starts: The first rows of the tiles that are wanted; by default of all.
     """
-    for i in range(0, len(sample), rows):
+    for i in range(0, len(sample), rows) if starts is None else starts:
         for j in range(i, len(sample), rows):
             a, b = slice(i, min(i + rows, len(sample))), slice(j, min(j + rows, len(sample)))
             tile = stein_kernel(phi, sample.rows(a), sample.rows(b))
