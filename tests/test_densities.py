@@ -310,7 +310,7 @@ def test_densities_of_scipy_and_of_estimators_are_models_as_they_are(name, n):
 def test_where_a_distribution_of_scipy_lives_is_known():
     x = np.random.default_rng(0).exponential(size=(400, 1))
     result = gof_test(x, stats.expon(), critics="closed form")
-    # A right model has a smaller p-value in one of a thousand cases; in x itself, where Stein's identity fails, it is tiny.
+    # A right model has a smaller p-value once in a thousand cases. In x itself Stein's identity fails.
     assert result.pvalue > 1e-3 and any("log x" in note for note in result.notes)
     assert gof_test(x, stats.expon(), support="real", critics="closed form").pvalue < 1e-9
     assert gof_test(x, stats.gamma(1.5), critics="closed form").rejected
