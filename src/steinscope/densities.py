@@ -36,6 +36,7 @@ __all__ = [
     "from_energy",
     "from_log_prob",
     "from_score",
+    "knows_log_prob",
     "log_prob_at",
     "model_of",
     "placement",
@@ -317,6 +318,11 @@ def _gradient(value: Tensor, x: Tensor, name: str, *, keep_graph: bool = False) 
         return torch.autograd.grad(value.sum(), x, create_graph=keep_graph, allow_unused=True)[0]
     except Exception as error:
         raise InputError("model", f"{name} cannot be differentiated at x: {first_line(error)}") from error
+
+
+def knows_log_prob(model: Any) -> bool:
+    """Whether a model has a log-density, as `log_prob(x)` or as `energy(x)`."""
+    return _log_prob_of(model) is not None
 
 
 def log_prob_at(model: Any, x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.distributions import AffineTransform, ComposeTransform, ExpTransform, Transform, biject_to, constraints
 
-from steinscope.densities import as_density, log_prob_at, placement
+from steinscope.densities import as_density, knows_log_prob, log_prob_at, placement
 from steinscope.shapes import PerPoint
 from steinscope.supports import Region
 
@@ -226,7 +226,8 @@ def _gathered(parts: list[tuple[Tensor, Tensor]], size: int) -> Tensor:
 class UnconstrainedModel:
     """A model of x as a model of its unconstrained coordinates u.
 
-    It has `log_prob(u)` and `features(u)` where the model has them, and gradients reach the model's parameters.
+    It has `log_prob(u)` where the model has that or an energy, and `features(u)` where the model has them. Gradients
+    reach the model's parameters.
 
     Arguments:
         model: The model of x.
@@ -235,7 +236,7 @@ class UnconstrainedModel:
 
     def __init__(self, model: Any, coordinates: Unconstrained) -> None:
         self.model, self.coordinates = model, coordinates
-        if callable(getattr(model, "log_prob", None)):
+        if knows_log_prob(model):
             self.log_prob = self._log_prob
         if callable(getattr(model, "features", None)):
             self.features = self._features
@@ -257,7 +258,7 @@ class UnconstrainedModel:
 
 def unconstrained_model(model: Any, coordinates: Unconstrained | None) -> Any:
     """The model in these coordinates; the model itself where there are none, or where it is an array of scores."""
-    is_model = any(callable(getattr(model, name, None)) for name in ("score", "log_prob"))
+    is_model = callable(getattr(model, "score", None)) or knows_log_prob(model)
     if coordinates is None or not is_model:
         return model
     return UnconstrainedModel(model, coordinates)

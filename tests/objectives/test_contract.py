@@ -141,6 +141,7 @@ OTHER_SETTINGS = {
         "precondition": False,
         "shrinkage": 0.2,
         "residual": False,
+        "jumps": False,
     },
     ScoreMatching: {"trace": "sliced", "probes": 2, "noise": "rademacher"},
     DenoisingScoreMatching: {"sigma": 0.7},

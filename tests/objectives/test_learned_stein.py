@@ -57,7 +57,7 @@ def test_the_residual_critic_is_what_the_score_differs_by(options):
     """f = (s - g) / 2λ, and the model descends on the mean of s·f with f held fixed."""
     l2, model = 0.7, Gaussian(torch.tensor([1.0, -1.0]), std=2.0)
     x = torch.randn(400, 2, generator=generator()) @ torch.tensor([[3.0, 0.0], [2.0, 1.0]])
-    objective = LearnedStein(MLP(2, width=8), l2=l2, residual=True, **options)
+    objective = LearnedStein(MLP(2, width=8), l2=l2, residual=True, jumps=False, **options)
     objective.begin(model, x, generator(1))
     f = (scores_of(model, x) - objective.auxiliary(x)) / (2 * l2)
     loss = objective.model_loss(model, x, generator(2))
@@ -138,7 +138,7 @@ def test_a_critic_that_is_blind_to_the_model_is_corrected_to_score_matching():
         def log_prob(self, x):
             return -0.5 * x[:, 0] ** 2 - 0.5 * (x[:, 1] - self.weight * x[:, 0] ** 2) ** 2
 
-    model, objective = Bent(), LearnedStein()
+    model, objective = Bent(), LearnedStein(jumps=False)
     objective.begin(model, x, generator(1))
     objective.watch(model, x, generator(2))
     assert float(objective.auxiliary.correction) == 1.0

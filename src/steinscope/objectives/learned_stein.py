@@ -14,10 +14,18 @@ from steinscope.critics.base import Critic
 from steinscope.critics.mlp import MLP
 from steinscope.critics.network import as_critic
 from steinscope.critics.preconditioned import Preconditioned
-from steinscope.densities import Density, WithScoreAlong, as_density, call_model, differentiable_score
+from steinscope.densities import (
+    Density,
+    WithScoreAlong,
+    as_density,
+    call_model,
+    differentiable_score,
+    knows_log_prob,
+)
 from steinscope.errors import InputError
 from steinscope.maps.divergence import value_and_hutchinson
 from steinscope.objectives.base import AuxiliaryObjective
+from steinscope.objectives.jumps import Jumps
 from steinscope.objectives.score_network import ScoreNetwork
 from steinscope.shapes import PerPoint, Points, Scalar, flattened
 from steinscope.stein import PenalisedLSD
@@ -48,6 +56,9 @@ class LearnedStein(AuxiliaryObjective):
 
     With `residual=False`, or with a critic of your own, the network is f itself, as in the paper.
 
+    Scores do not say how the mass is divided between modes that lie apart. Where the model has a log-density, jumps of
+    points from one place to another do, and their loss is added (`steinscope.objectives.jumps`).
+
     Arguments:
         critic: The critic or network to start from; by default an `MLP` with two hidden layers and a linear skip, of
             128 units with dropout where it is the network of g, and of 300 units without where it is f.
@@ -60,6 +71,7 @@ class LearnedStein(AuxiliaryObjective):
             the points are only centred and divided by one number. By default 0.01 for f, and for g what points that are
             left out of the covariance say.
         residual: Whether the network is that of g and not f; by default it is where no critic is given.
+        jumps: Whether jumps between points weigh the modes of the model; by default they do where it has a log-density.
     """
 
     loss_meaning = (
@@ -79,6 +91,7 @@ class LearnedStein(AuxiliaryObjective):
         precondition: bool = True,
         shrinkage: float | None = None,
         residual: bool | None = None,
+        jumps: bool | None = None,
     ) -> None:
         self.critic, self.l2 = critic, check_number("l2", l2, over=0)
         self.residual = critic is None if residual is None else check_flag("residual", residual)
@@ -89,6 +102,8 @@ class LearnedStein(AuxiliaryObjective):
         self.critic_steps = check_count("critic_steps", critic_steps)
         self.precondition = precondition
         self.shrinkage = None if shrinkage is None else check_number("shrinkage", shrinkage, least=0, most=1)
+        self.jumps = None if jumps is None else check_flag("jumps", jumps)
+        self._jumps: Jumps | None = None
         self.auxiliary_steps = self.critic_steps
 
     @property
@@ -100,6 +115,9 @@ class LearnedStein(AuxiliaryObjective):
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Make the critic."""
+        if self.jumps and not knows_log_prob(model):
+            raise InputError("jumps", "the model has a score alone, expected log_prob(x) or energy(x)")
+        self._jumps = Jumps(x) if self.jumps or (self.jumps is None and knows_log_prob(model)) else None
         dim = x[0].numel()
         if self.critic is not None:
             critic = as_critic(self.critic)
@@ -129,18 +147,27 @@ class LearnedStein(AuxiliaryObjective):
         return -PenalisedLSD(self.l2)(*critic.stein(x, score, generator))
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
-        """The mean of s·f, the part of the discrepancy that depends on the model."""
+        """The mean of s·f, the part of the discrepancy that depends on the model, and the loss of jumps."""
+        loss, score = self._misfit(model, x, generator)
+        if self._jumps is None:
+            return loss
+        if score is None:
+            score = as_density(model).score(x)
+        return loss + self._jumps.loss(model, x, score, generator) / (2 * self.l2)
+
+    def _misfit(self, model: Any, x: Points, generator: torch.Generator) -> tuple[Scalar, Points | None]:
+        """The mean of s·f, corrected where g is blind, and the model's score s where it was needed for it."""
         g = self.auxiliary
         if isinstance(g, ScoreNetwork) and float(g.correction):
-            return self._corrected_loss(g, model, x, generator)
+            return self._corrected(g, model, x, generator)
         if isinstance(model, WithScoreAlong):
             score = as_density(model).score(x).detach() if self.residual else None
             f = self._field(x, score)
-            return call_model(lambda points: model.score_along(points, f), x, "score_along").mean()
+            return call_model(lambda points: model.score_along(points, f), x, "score_along").mean(), score
         score = _trainable_score(model, x)
-        return flattened(score * self._field(x, score.detach())).sum(1).mean()
+        return flattened(score * self._field(x, score.detach())).sum(1).mean(), score
 
-    def _corrected_loss(self, g: ScoreNetwork, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+    def _corrected(self, g: ScoreNetwork, model: Any, x: Points, generator: torch.Generator) -> tuple[Scalar, Points]:
         score, divergence = value_and_hutchinson(
             lambda y: differentiable_score(model, y), x, 1, "rademacher", generator
         )
@@ -148,7 +175,7 @@ class LearnedStein(AuxiliaryObjective):
             of_data = g(x)
         matched = 0.5 * flattened(score - of_data).square().sum(1)
         unseen = flattened(score * of_data).sum(1) + divergence
-        return (matched + float(g.correction) * unseen).mean() / (2 * self.l2)
+        return (matched + float(g.correction) * unseen).mean() / (2 * self.l2), score
 
     def watch(self, model: Any, x: Points, generator: torch.Generator, *, is_first_pass: bool = False) -> None:
         """Keep g if it has become better, and say how far its blindness is to be corrected.
