@@ -6,10 +6,8 @@ import math
 import torch
 
 from steinscope import gof_test, mode_weights, train
-from steinscope.critics import MLP
 from steinscope.data import draw_toy
 from steinscope.models import EBM
-from steinscope.objectives import LearnedStein
 from steinscope.samplers import draw_samples
 
 STEPS = 600
@@ -22,15 +20,11 @@ x, held_out = draw_toy("8gaussians", 4000, seed=0).split([3000, 1000])
 
 # %% [markdown]
 # The energy is a network, and its normalising constant is unknown. A second network, the critic, is trained to see
-# where model and points differ, five steps for each step of the model. Noise on the points makes the modes overlap
-# at first, so that the model learns how much mass each of them has.
+# where model and points differ. Points that jump from one mode to another tell the model how much mass each mode has.
 
 # %%
 model = EBM.perceptron(2, width=64, mean=x.mean(0), std=x.std(0) + 1)
-objective = LearnedStein(MLP(2, width=64, skip=True))
-result = train(
-    model, x, objective=objective, steps=STEPS, batch_size=256, lr=5e-3, lr_decay=True, average=0.99, noise=1.0
-)
+result = train(model, x, steps=STEPS, batch_size=256, average=0.99)
 print(f"{result}.")
 
 # %% [markdown]
@@ -66,8 +60,7 @@ for name, density in {"the trained model": trained, "a Gaussian": gaussian}.item
     )
 
 # %% [markdown]
-# Scores know next to nothing of how the mass is divided between modes that lie apart, so that training by them leaves
-# the shares of the modes far from equal. The log-density knows.
+# Scores know next to nothing of how the mass is divided between modes that lie apart. The log-density knows.
 
 # %%
 print(mode_weights(held_out, trained))

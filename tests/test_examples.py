@@ -60,6 +60,6 @@ def test_a_trained_model_fits_better_than_a_gaussian(run):
     # Modes of the data have equal shares, within 4 standard errors of 1000 points; the chains find every one of them.
     shares = {name: names["shares"](x) for name, x in (("data", data), ("samples", samples))}
     assert (shares["data"] - 1 / 8).abs().max() < 4 * (1 / 8 * 7 / 8 / 1000) ** 0.5
-    assert shares["samples"].min() > 0.01
+    assert shares["samples"].min() > 0.05
     for name, share in shares.items():
         assert f"{name}: {' '.join(f'{part:.2f}' for part in share)}" in printed

@@ -59,7 +59,7 @@ def _objective(trial: Trial) -> TrainingObjective:
         return LearnedStein()
     if method == "lsd-field":
         critic = _sharpen(MLP(2, trial["width"]), trial["steepness"])
-        return LearnedStein(critic, l2=trial["l2"], critic_steps=trial["critic_steps"], jumps=False)
+        return LearnedStein(critic, l2=trial["l2"], critic_steps=trial["critic_steps"])
     if method == "sliced":
         return ScoreMatching("sliced")
     if method == "nce":

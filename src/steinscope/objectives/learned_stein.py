@@ -54,10 +54,10 @@ class LearnedStein(AuxiliaryObjective):
     is added to the loss, which makes it score matching: in full as long as no point has come twice, so that nothing can
     be learned by heart, and then only as far as held-out points say that g is blind.
 
-    With `residual=False`, or with a critic of your own, the network is f itself, as in the paper.
-
     Scores do not say how the mass is divided between modes that lie apart. Where the model has a log-density, jumps of
     points from one place to another do, and their loss is added (`steinscope.objectives.jumps`).
+
+    With `residual=False`, or with a critic of your own, the network is f itself and nothing jumps, as in the paper.
 
     Arguments:
         critic: The critic or network to start from; by default an `MLP` with two hidden layers and a linear skip, of
@@ -71,7 +71,8 @@ class LearnedStein(AuxiliaryObjective):
             the points are only centred and divided by one number. By default 0.01 for f, and for g what points that are
             left out of the covariance say.
         residual: Whether the network is that of g and not f; by default it is where no critic is given.
-        jumps: Whether jumps between points weigh the modes of the model; by default they do where it has a log-density.
+        jumps: Whether jumps between points weigh the modes of the model. By default they do where it has a log-density
+            and the network is that of g.
     """
 
     loss_meaning = (
@@ -117,7 +118,8 @@ class LearnedStein(AuxiliaryObjective):
         """Make the critic."""
         if self.jumps and not knows_log_prob(model):
             raise InputError("jumps", "the model has a score alone, expected log_prob(x) or energy(x)")
-        self._jumps = Jumps(x) if self.jumps or (self.jumps is None and knows_log_prob(model)) else None
+        by_default = self.jumps is None and self.residual and knows_log_prob(model)
+        self._jumps = Jumps(x) if self.jumps or by_default else None
         dim = x[0].numel()
         if self.critic is not None:
             critic = as_critic(self.critic)
