@@ -1,4 +1,4 @@
-"""Draw the rooms of the package and the way of the data: `python docs/draw_inside.py` writes docs/inside.svg."""
+"""Draw the modules of the package and the flow of data: `python docs/draw_inside.py` writes docs/inside.svg."""
 
 from html import escape
 from pathlib import Path
@@ -45,27 +45,27 @@ def way(*points, kind="way"):
 
 def draw():
     parts = [
-        layer(58, "to use it"),
+        layer(58, "interface"),
         room(130, 20, 365, "commands, cli", "steinscope test, compare, train, …"),
         room(515, 20, 365, "experiments", "what the paper shows, and the demo"),
-        layer(148, "to show it"),
+        layer(148, "output"),
         room(130, 110, 365, "report", "one HTML page"),
         room(515, 110, 365, "plots", "figures"),
-        layer(276, "to answer"),
+        layer(276, "answers"),
         room(130, 226, 150, "kernels", "KSD, MMD, …", "p-value", height=90),
         room(300, 226, 180, "portfolio, modes\ngof, streams", "Does it fit?", "z and p-value", height=90),
         room(500, 226, 180, "estimation\ncomparison", "How far is it off?", "mean ± s.e.", height=90),
         room(700, 226, 180, "objectives\ntraining", "Can it be trained?", "gradient in θ", height=90),
-        layer(436, "to look"),
+        layer(436, "Stein values"),
         room(300, 396, 150, "critics", "f(x) and ∇·f(x)"),
         room(510, 396, 180, "stein", "s(x)·f(x) + ∇·f(x)"),
         room(710, 396, 120, "results\neffects"),
-        layer(524, "to begin"),
+        layer(524, "input"),
         room(130, 500, 170, "points, chains", "x and s, checked"),
         room(340, 500, 150, "densities", "s = ∇ log q(x)"),
         room(530, 500, 220, "models, samplers", "EBM, RBM, MALA, …"),
         room(770, 500, 110, "data", "sets, files"),
-        layer(628, "for all"),
+        layer(628, "shared"),
         room(
             130,
             590,

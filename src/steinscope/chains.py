@@ -303,15 +303,15 @@ def dependence_note(points: ScoredPoints) -> str | None:
 
 
 def thin(draws: Any, *, every: int | None = None) -> Any:
-    """Draws that are nearly independent: one of every so many, for methods that need that.
+    """Thinned draws, which are nearly independent, for methods that need that.
 
-    `gof_test` and the others take whole chains, and lose less.
+    `gof_test`, `discrepancy` and `compare` take whole chains, and lose less.
 
     Arguments:
         draws: `Draws`, or an array of shape (chains, draws, ...).
-        every: One of how many draws is kept. By default two autocorrelation times, the longest of the coordinates,
-            their squares and their squared norm: half as many draws as the chains are worth. After one time draws are
-            still so much alike that a test for independent points rejects too often.
+        every: Keep one draw in this many. By default two autocorrelation times, the longest of the coordinates, their
+            squares and their squared norm: half the effective number of draws. Thinned by one time, draws are still so
+            correlated that a test for independent points rejects too often.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(4, 500, 3))

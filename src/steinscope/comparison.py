@@ -102,9 +102,9 @@ class Ranking:
         """How sure it is that the best model is better than each of the others, from the second to the last.
 
         The best is chosen on the same points. So the difference to it is compared with what the largest difference to
-        the best would be if all models were equally good: 0.95 is exceeded anywhere in one ranking of twenty then. The
-        critics were learned from points that other folds hold out, which standard errors do not know; the variance is
-        larger by the share of points held out to points learned from (Nadeau and Bengio 2003).
+        the best would be if all models were equally good: then one ranking in twenty exceeds 0.95 anywhere. The critics
+        were learned from points that other folds hold out, which the standard errors do not take into account; so the
+        variance is increased by the ratio of held-out points to points learned from (Nadeau and Bengio 2003).
         """
         # Means of batches where points are draws of chains.
         values = np.stack([one.values.reshape(-1, one.batch).mean(1) for one in self.estimates.values()])
@@ -194,17 +194,17 @@ def compare(
     device: torch.device | str | None = None,
     progress: bool | None = None,
 ) -> Ranking:
-    """Rank models by how far they are from the points, the smallest learned Stein discrepancy first.
+    """A ranking of models by their learned Stein discrepancy from the points, the smallest first.
 
-    The same kinds of critics are fitted for each model, to the same points, in the same coordinates, and they hold out
-    the same points, so that the difference of two models is a mean of paired differences, whose standard error is
-    mostly much smaller than that of either discrepancy.
+    The same kinds of critics are fitted for each model, to the same points and in the same coordinates, and the same
+    points are held out. So the difference of two models is a mean of paired differences, whose standard error is
+    usually much smaller than that of either discrepancy.
 
     Arguments:
         models: A model, or an array of scores at x, for each name.
         x: The points, an array (n, ...), a data frame or a memmap.
         support: Where the models' densities are positive, as in `gof_test`, the same for all of them. By default what
-            the models say; those that say nothing are then looked at where the others live.
+            the models declare; those that declare none are taken to have the support of the others.
         chains: As in `discrepancy`; arrays of scores then have the shape (chains, draws, ...) of x, too.
         critics: As in `discrepancy`. `"model"`, a model's own features, is not part of `"auto"` here: it would look
             more closely at models that have features.
@@ -213,9 +213,9 @@ def compare(
         folds: As in `discrepancy`.
         split: As in `discrepancy`.
         settings: As in `discrepancy`.
-        jobs: How many models and folds are worked on at once, each with one thread; by default one after the other,
-            with all threads. The numbers do not depend on how many.
-        names: What the coordinates are called; by default the columns of x where it is a data frame.
+        jobs: The number of models and folds that run at once, each with one thread; by default one after the other,
+            with all threads. The numbers do not depend on it.
+        names: The names of the coordinates; by default the columns of x if it is a data frame.
         seed: A whole number: the split, the first weights, batches and probes of every critic.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.

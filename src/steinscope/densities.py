@@ -180,8 +180,8 @@ def from_log_prob(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any
 
     Arguments:
         fn: Takes points (n, ...) to n log-densities.
-        numpy: Whether `fn` works on NumPy arrays. Its score then comes from central differences, 2 d evaluations
-            for each batch; where you have the gradient, `from_score` is faster and more exact.
+        numpy: Whether `fn` works on NumPy arrays. The score then comes from central differences, with 2 d evaluations
+            for each batch; if you have the gradient, `from_score` is faster and more accurate.
         support: Where the density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint of
             torch.distributions, or a list with one of them for each coordinate; by default everywhere.
 
@@ -214,7 +214,7 @@ def from_energy(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any =
 
 
 def from_score(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = None) -> Density:
-    """A model from its score, the gradient of the log-density in x.
+    """A model from its score, the gradient of the log-density with respect to x.
 
     Arguments:
         fn: Takes points (n, ...) to scores of the same shape.

@@ -17,8 +17,8 @@ __all__ = ["Draws"]
 class Draws:
     """Draws of a posterior in unconstrained coordinates, with the score of the posterior at each of them.
 
-    `gof_test(draws)`, `discrepancy(draws)` and `compare(models, draws)` take it as it is: to them it is a data frame
-    with one row for each draw, all chains one after the other, and with columns that have names.
+    `gof_test(draws)`, `discrepancy(draws)` and `compare(models, draws)` take it as it is. It also acts as a data frame
+    with named columns and one row for each draw, all chains one after the other.
 
     Arguments:
         x: The draws, of shape (chains, draws, d).

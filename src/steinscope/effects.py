@@ -80,7 +80,7 @@ def with_effects(
 
 
 def find_effects(points: ScoredPoints, chains: Chains | None = None) -> tuple[Finding, ...]:
-    """How points differ from the model: first in means, then in spreads, correlations and shapes, the largest first.
+    """The differences between points and model in means, spreads, correlations and shapes, the largest of each first.
 
     Each kind has a quarter of the level 5%, which the comparisons of that kind share equally, by quantiles of Student's
     distribution. So where the model is right, anything is listed in about one case of twenty, and in up to 8% of cases

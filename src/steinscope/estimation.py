@@ -80,7 +80,7 @@ class Estimate:
             the model has a support.
         history: How the first trained critic was fitted; None where all were solved.
         n_train: How many points trained each critic.
-        n_validation: How many points chose among the critics and weighed them.
+        n_validation: How many points chose among the critics and their weights.
         n_test: How many points were held out for `value`.
         notes: What a reader should know about this estimate.
         batch: How many of `values` in a row are a batch of dependent draws; 1 for independent points.
@@ -115,7 +115,7 @@ class Estimate:
         return 2 * self.l2 * (self.value - normal_quantile(0.95) * self.stderr)
 
     def explain(self, worst: int = 10) -> Explanation:
-        """Which coordinates and points the discrepancy comes from, as critics see it that have not seen the points.
+        """The coordinates and points that the discrepancy comes from, by critics that have not seen the points.
 
         Arguments:
             worst: How many of the worst points to list.
@@ -174,8 +174,9 @@ def discrepancy(
 ) -> Estimate:
     r"""The learned Stein discrepancy between points and a model (Algorithm 1 of the paper, for one model).
 
-    Several critics are fitted to some of the points, most of them in closed form; others weigh them; the rest are held
-    out. What a network then finds beyond them joins the stack. The model's score is computed once at each point.
+    Several critics, most of them in closed form, are fitted to some of the points. Other points choose their weights,
+    and the rest are held out for the estimate. A network learns what the other critics leave over, and is added. The
+    model's score is computed once at each point.
 
     Arguments:
         x: The points, an array (n, ...), a data frame, a memmap, or the path of a directory of .npy or Parquet
@@ -188,20 +189,23 @@ def discrepancy(
             the model has features) and critics or networks of your own.
         l2: The penalty λ. The best critic is (s_q - s_p) / 2λ.
         metric: The coordinates in which critics are measured: `"scaled"`, each coordinate in units of its standard
-            deviation; `"whitened"`, all of them uncorrelated; or `"identity"`, as they come.
+            deviation; `"whitened"`, all of them uncorrelated; or `"identity"`, as they are.
         folds: The number of parts, each of which is held out in turn, so that every point is held out once; None for
             one split.
         split: The shares of the points for training, validation and estimation; with folds, the first two say how the
-            points that are not held out are shared. More than 10 000 points for validation are not needed; the others
-            go to training.
+            points that are not held out are divided. At most 10 000 points are used for validation; the others go to
+            training.
         settings: Steps, batches and learning rate of critics that are trained; see `FitSettings`.
-        jobs: How many folds are worked on at once, each with one thread; by default one after the other, with all
-            threads. The numbers do not depend on how many.
-        names: What the coordinates are called; by default the columns of x where it is a data frame.
+        jobs: The number of folds that run at once, each with one thread; by default one after the other, with all
+            threads. The numbers do not depend on it.
+        names: The names of the coordinates; by default the columns of x if it is a data frame.
         seed: A whole number or a torch generator: the split, the first weights, batches and probes.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
         progress: Whether to show a progress bar; by default on a terminal.
+
+    Returns:
+        The estimate, with its standard error and what each critic found; it prints as text.
 
     Example:
         >>> from steinscope.models import Gaussian

@@ -41,7 +41,7 @@ Penalty = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class WorstPoint:
-    """A point that speaks against the model.
+    """A point that contributes most to the evidence against the model.
 
     Arguments:
         index: Its row in x.
@@ -60,7 +60,7 @@ class WorstPoint:
 class Explanation:
     r"""What coordinates and points contribute to a total: the z-score of a critic, or a discrepancy.
 
-    Every point is looked at by a critic that has not seen it. Contributions of coordinates add up to the total, and so
+    Every point is judged by a critic that has not seen it. Contributions of coordinates add up to the total, and so
     do those of points. Where the model is right each has mean zero.
 
     Arguments:
@@ -72,10 +72,10 @@ class Explanation:
         points: What each point contributes.
         index: Which row of x each of them is.
         worst: The points that contribute most, in descending order.
-        sample: Some of the points, for a look at them.
+        sample: Some of the points, for figures.
         critic_at: The critic as a function from points (n, d) to vectors; that of a prequential test is made from all
             points.
-        names: What the coordinates are called, if anybody has named them.
+        names: The names of the coordinates, if they have any.
     """
 
     critic: str

@@ -30,7 +30,7 @@ class Finding:
         high: The upper end.
         z: How many standard errors the points are away from what the model says.
         found: For a correlation, that of the points.
-        names: What the coordinates are called, if anybody has named them.
+        names: The names of the coordinates, if they have any.
         about: What the model is called: the model, or the posterior.
     """
 

@@ -165,9 +165,10 @@ def _two_axes(axes: Any) -> tuple[Figure, np.ndarray]:
 
 
 def plot_test(result: TestResult, ax: Any = None) -> Figure:
-    """The z-score of each critic in each block, and the combined one."""
-    if ax is None:
-        figure, ((ax,),) = new_figure(1, 1, width=5.0)
+    """The z-score of each critic in each block as a mark, and over all blocks as a line."""
+    is_new = ax is None
+    if is_new:
+        figure, ((ax,),) = new_figure(1, 1, width=5.0, height=3.4)
     else:
         figure = ax.figure
     for number, critic in enumerate(result.critics):
@@ -176,7 +177,9 @@ def plot_test(result: TestResult, ax: Any = None) -> Figure:
         ax.axhline(critic.z, color=colour, linestyle=line, label=f"{critic.name}: z = {critic.z:.2f}")
     ax.axhline(0.0, color=COLOURS["truth"], linewidth=1)
     ax.set(xlabel="block", ylabel="z-score", title=f"p = {result.pvalue:.3g}")
-    if result.critics:
+    if result.critics and is_new:
+        legend_above(figure, ax, columns=3)
+    elif result.critics:
         ax.legend(frameon=False, fontsize=_LETTERS)
     return figure
 
@@ -299,8 +302,8 @@ def plot_training(result: TrainResult, axes: Any = None) -> Figure:
     if np.isfinite(history.held_out).any():
         _plot_held_out(axes[0], history.step, history.held_out, history.held_out_error, "held-out score matching")
         if result.best_step is not None:
-            axes[0].axvline(result.best_step, color=COLOURS["truth"], linestyle=":", label="returned")
-            axes[0].legend()
+            axes[0].axvline(result.best_step, color=COLOURS["truth"], linestyle=":")
+            axes[0].set_title(f"returned: the model of step {result.best_step}")
         if np.isfinite(history.discrepancy).any():
             _plot_held_out(
                 axes[1], history.step, history.discrepancy, history.discrepancy_error, "held-out discrepancy"

@@ -31,7 +31,7 @@ class Entry:
 
     Arguments:
         name: What users call it.
-        home: Where it lives, as `package.module:name`; or the member itself.
+        home: Where it is defined, as `package.module:name`; or the member itself.
         text: What it is, in a few words.
     """
 
@@ -57,7 +57,7 @@ class CriticEntry(Entry):
         needs: The method that a model must have; None where scores are enough.
         least_points: The number of points from which `"auto"` takes the critic.
         is_closed_form: Whether it is solved, and so takes milliseconds. Such critics run first.
-        purposes: What `"auto"` takes it for.
+        purposes: The purposes for which `"auto"` takes it.
         may_be_absent: Whether it may turn out, by the first block, to have nothing to test.
     """
 

@@ -75,14 +75,14 @@ class TestResult:
     Numbers that are not finite are a `NonFiniteError`, never a verdict.
 
     Arguments:
-        statistic: The test statistic; large values speak against the model.
+        statistic: The test statistic; large values are evidence against the model.
         pvalue: The p-value.
         alpha: The level.
         method: What was done.
         n: How many points there were.
         dim: How many coordinates they have.
         critics: Critic by critic, for learned tests.
-        pairs: The tests over all pairs of points that joined them.
+        pairs: The tests over all pairs of points, whose p-values are part of `pvalue`.
         findings: What the misfit amounts to, if one was found: modes, means, scales, correlations, shapes.
         notes: What a reader should know about this result.
         modes: How points and model divide their mass between the modes, where the model has several.
@@ -139,9 +139,9 @@ class TestResult:
         return result
 
     def explain(self, worst: int = 10, critic: str | None = None) -> Explanation:
-        """Which coordinates and points the misfit comes from, as a critic sees it that has not seen the points.
+        """The coordinates and points that the misfit comes from, by critics that have not seen the points.
 
-        That critic goes through the blocks again, so this takes about as long as its part of the test.
+        The critic goes through the blocks again, so this takes about as long as its part of the test.
 
         Arguments:
             worst: How many of the worst points to list.

@@ -72,7 +72,7 @@ def _keep(settings: Any, check: Callable[[str, Any], Any], *names: str) -> None:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a critic is trained. Critics that are solved in closed form look at `select` alone.
+    """How a critic is trained. Critics that are solved in closed form use `select` alone.
 
     Arguments:
         steps: Steps of Adam at most.
@@ -119,17 +119,17 @@ class TrainSettings:
     """How a model is trained.
 
     Arguments:
-        steps: Steps of the model in all, those before a resumed checkpoint included.
-        batch_size: Points in each batch. Steps of the critic take batches of their own.
+        steps: The total number of steps of the model, including those before a resumed checkpoint.
+        batch_size: Points in each batch. Steps of the critic draw their own batches.
         lr: The learning rate; by default what the objective suggests: 0.005 for lsd, otherwise 0.001.
-        auxiliary_lr: That of the critic or log-normaliser; by default 0.001 for lsd, otherwise the same.
+        auxiliary_lr: The learning rate of the critic or log-normaliser; by default 0.001 for lsd, otherwise the same.
         betas: Adam's coefficients.
         lr_decay: Let both learning rates fall to zero along half a cosine; by default for lsd.
         weight_decay: Added to the model's gradient as weight_decay times the weights.
         average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999.
         noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
-            of the steps, and helps where modes lie apart.
-        clip: Shorten the model's gradient to this norm where it is longer.
+            of the steps, and helps if modes lie apart.
+        clip: The largest norm of the model's gradient; a longer one is shortened to it.
         seed: The source of all that is random.
     """
 

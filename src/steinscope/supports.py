@@ -153,8 +153,8 @@ def find_region(support: Any, model: Any, shape: Sequence[int]) -> Region | None
 def common_region(support: Any, models: Mapping[str, Any], shape: Sequence[int]) -> Region | None:
     """The region on which models are compared: what the user says, or what those that declare a support agree on.
 
-    Discrepancies in different coordinates cannot be compared. Models without a support are looked at on that of the
-    others, where all points lie.
+    Discrepancies in different coordinates cannot be compared. Models without a support are taken to have that of the
+    others, in which all points lie.
     """
     if support is not None:
         return find_region(support, None, shape)

@@ -27,14 +27,14 @@ def from_arrays(
     density: Any = None,
     diverging: Any = None,
 ) -> Draws:
-    """Draws and scores that are arrays already, or dictionaries of arrays, from whichever library.
+    """`Draws` from arrays of draws and scores, or from dictionaries of arrays.
 
     Arguments:
         draws: The draws in unconstrained coordinates: an array, or a dictionary with an array for each variable.
         scores: The gradient of the log-density at each draw, in the same form.
         dims: What the first axes are: `("chain", "draw")`, `("draw", "chain")` or `("draw",)`; those after them are
             coordinates. By default an array with two axes is one chain, `("draw",)`, and one with more has
-            `("chain", "draw")`. Dictionaries need to say.
+            `("chain", "draw")`. Needed for dictionaries.
         names: What the coordinates are called; by default `x[0]`, `x[1]` and so on, and in dictionaries after the
             variable, `theta[0]`.
         log_prob: The log-density at each draw, up to a constant, if known. Scores that point downhill are then refused.

@@ -36,7 +36,7 @@ _METRIC_ROWS = 10_000
 
 @dataclass(frozen=True)
 class SampleRanking:
-    """Samples from the nearest to one posterior to the farthest, by their learned Stein discrepancy.
+    """Samples of one posterior, ranked by their learned Stein discrepancy from it, the nearest first.
 
     Arguments:
         estimates: The estimate of each sample, nearest first.
@@ -146,15 +146,15 @@ def compare_samples(
     names: Sequence[str] | None = None,
     seed: int = 0,
 ) -> SampleRanking:
-    """Rank samples of one posterior, such as those of NUTS, of a variational fit and of a Laplace approximation.
+    """A ranking of samples of one posterior, such as those of NUTS, a variational fit and a Laplace approximation.
 
     All discrepancies are measured in the same coordinates: each in units of its standard deviation over all samples,
-    which count equally. Samples are other points each, so that nothing is paired, and draws of chains depend on each
-    other: standard errors come from batches of draws.
+    which count equally. Two samples have no points in common, so differences are not paired. Draws of chains depend on
+    each other, so standard errors come from batches of draws.
 
     Arguments:
         samples: `Draws`, independent points (n, d), or chains (chains, draws, d), for each name.
-        model: The posterior, an object with `score(x)` or `log_prob(x)`; not needed where all samples are `Draws`.
+        model: The posterior, an object with `score(x)` or `log_prob(x)`; not needed if all samples are `Draws`.
         support: As in `gof_test`.
         critics: As in `discrepancy`.
         l2: The penalty λ. Discrepancies with different λ are not comparable.

@@ -32,13 +32,13 @@ _ENOUGH_FOR_RHAT = 100
 
 @dataclass(frozen=True)
 class PosteriorCheck:
-    """What the judges say about draws of a posterior, and one verdict.
+    """Diagnostics of draws of a posterior, with one verdict.
 
     Arguments:
         verdict: "misfit", "nothing found" or "cannot tell".
         reasons: Why, in words.
-        test: The Stein test; None where it could not be made.
-        problem: Why it could not.
+        test: The Stein test; None if it could not be made.
+        problem: Why it could not be made.
         rhat: The rank-normalised split r̂ of each coordinate.
         bulk_ess: Effective draws for the centre of each coordinate.
         tail_ess: Effective draws for its 5% and 95% quantiles.
@@ -116,12 +116,12 @@ class PosteriorCheck:
 
 
 def check_posterior(draws: Any, *, alpha: float = 0.05, critics: Critics = "auto", seed: int = 0) -> PosteriorCheck:
-    """Judge draws of a posterior by the Stein test, r̂, effective sample sizes, divergences and modes, in one verdict.
+    """One verdict on draws of a posterior from the Stein test, r̂, effective sample sizes, divergences and modes.
 
-    Each is the better judge of something. r̂ and ESS see chains that mix slowly; then the p-value cannot be trusted
-    either. They look at draws alone, so that an approximation or a biased sampler looks well to them: that the Stein
-    test sees, which compares draws with the density. Divergences are a hint at places that no draw has reached, which
-    nobody sees in the draws.
+    Each diagnostic sees something that the others miss. r̂ and ESS see chains that mix slowly; then the p-value cannot
+    be trusted either. They look at the draws alone, so they miss an approximation or a biased sampler. The Stein test
+    sees it, because it compares draws with the density. Divergences hint at regions that no draw has reached, which
+    cannot be seen in the draws.
 
     Arguments:
         draws: The draws, as `steinscope.bayes` makes them.

@@ -93,18 +93,17 @@ def fit_critic(
     progress: bool | None = None,
     callback: Callable[[int, Critic], None] | None = None,
 ) -> Fit:
-    r"""Train a critic to tell the data from the model, or solve it where it is linear in its parameters.
+    r"""A critic that is trained to tell the data from the model, or solved if it is linear in its parameters.
 
     Arguments:
         critic: The critic to start from. It is copied, not changed.
         x: The points, an array (n, ...) or a memmap, which may be larger than memory.
         score: The model's score at each of them.
-        support: Where the model's density is positive, as in `gof_test`. The critic is then one of unconstrained
+        support: Where the model's density is positive, as in `gof_test`. The critic then takes unconstrained
             coordinates: `fit.coordinates.points(x)` are those of x.
         objective: What is maximised; by default `PenalisedLSD(l2=0.5)`. A critic that is solved is always solved for
             the penalised LSD with the `l2` of the objective.
-        validation: Points and scores that are kept for choosing among the critics along the way. Without them the last
-            critic is kept.
+        validation: Points and scores that choose among the critics along the way. Without them the last critic is kept.
         settings: Steps, batches, learning rate, and how validation points choose; see `FitSettings`.
         seed: A whole number or a torch generator: batches, dropout and probes.
         progress: Whether to show a progress bar; by default on a terminal.

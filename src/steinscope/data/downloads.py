@@ -43,10 +43,10 @@ _TIMEOUT = 30
 def download(
     data_set: str, directory: str | Path | None = None, *, source: str | None = None, progress: bool | None = None
 ) -> Path:
-    """Download a data set, and return the directory that it is in.
+    """Download a data set, and return its directory.
 
-    A file arrives under another name and gets its own only when its checksum is right. What has arrived of an
-    interrupted file is kept, and the next call resumes there. Files with the right checksum are left alone.
+    A file is downloaded under another name and renamed when its checksum is right. The part of an interrupted
+    download that has arrived is kept, and the next call resumes there. Files with the right checksum are left alone.
 
     Arguments:
         data_set: `"mnist"` or `"fashion-mnist"`.

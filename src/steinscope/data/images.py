@@ -64,9 +64,9 @@ def find_images(
 ) -> Path:
     """The idx file of a data set.
 
-    Looked for in this order: `directory`, the directory named by the environment variable `STEINSCOPE_DATA`, the
-    place where Debian installs data sets, the user's cache. In each of them either directly or in a subdirectory with
-    the name of the data set, plain or compressed.
+    It is searched for in this order: `directory`, the directory named by the environment variable
+    `STEINSCOPE_DATA`, the place where Debian installs data sets, the user's cache. In each of them either directly
+    or in a subdirectory with the name of the data set, plain or compressed.
     """
     return _find(FILES, data_set, split, directory)
 
@@ -166,7 +166,7 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
 
 
 def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n size size"]:
-    """Made-up images for trying things out: a bright, blurred bar or ring on black, at a random place and angle."""
+    """Synthetic images for trials: a bright, blurred bar or ring on black, at a random place and angle."""
     check_count("size", size, 1, _MOST_SIDE)
     check_count("n", n, 1, _MOST_PIXELS // size**2)
     generator = make_generator(seed, purpose="sample")
@@ -211,7 +211,7 @@ def logit_log_det(logits: Float[Tensor, "n *shape"]) -> Float[Tensor, " n"]:
 
 
 def bits_per_dim(log_prob: Float[Tensor, " n"], logits: Float[Tensor, "n *shape"]) -> Float[Tensor, " n"]:
-    """Bits for each pixel, from log-densities of logits.
+    """Bits per pixel, from log-densities of logits.
 
     The density of a pixel with its noise is that of the logits divided by the determinant. By Jensen's inequality its
     mean log over the noise is at most the log-probability of the pixel, so the bits are an upper bound.

@@ -120,6 +120,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         half = normal_quantile(0.975) * stderr
         ax.errorbar(step, value, yerr=half, fmt="o", markersize=4, elinewidth=1, color=COLOURS["train"])
         ax.set(xlabel="steps of the flow", title=label)
+        ax.locator_params(axis="x", nbins=4)
     save_figure(figure, path)
 
 

@@ -121,7 +121,10 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     spread = np.maximum([rates - low, high - rates], 0.0)
     ax.errorbar(rates, places, xerr=spread, fmt="o", markersize=4, color=COLOURS["train"])
     ax.axvline(LEVELS[0], color=COLOURS["grey"], linewidth=1)
-    ax.set_yticks(places, [f"{row['family']}, n = {row['n']}, d = {row['dim']}" for row in rows])
+    names = {"gaussian": "Gaussian", "student": "Student t", "rbm": "RBM"}
+    ax.set_yticks(
+        places, [f"{names.get(row['family'], row['family'])}, n = {row['n']}, d = {row['dim']}" for row in rows]
+    )
     ax.invert_yaxis()
     tests = sorted({row["tests"] for row in rows})
     ax.set(

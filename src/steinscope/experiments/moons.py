@@ -144,7 +144,7 @@ def _draw(
         ax.set_axis_off()
     legend = (
         "Blue: the model's density, on one scale. Grey: held-out points. Red: where the critic would move the mass.\n"
-        "Numbers: the discrepancy found at held-out points, of the true one, which is known here. 0 is a perfect fit."
+        "Numbers: the estimated discrepancy ± its standard error, of the true one, known here. 0 is a perfect fit."
     )
     figure.text(0.5, 0.02, legend, ha="center", va="bottom", fontsize=14)
     figure.savefig(path, dpi=150, bbox_inches="tight")

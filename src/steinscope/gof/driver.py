@@ -64,40 +64,46 @@ def gof_test(
     device: torch.device | str | None = None,
     progress: bool | None = None,
 ) -> TestResult:
-    """Test the hypothesis that the points come from the model (Algorithm 2 of the paper, and a stronger scheme).
+    """A goodness-of-fit test of the hypothesis that the points come from the model.
+
+    By default critics learn block by block, and each block is tested by critics that have not seen it;
+    `scheme="split"` is Algorithm 2 of the paper.
 
     Arguments:
         x: The points, an array (n, ...), a data frame, a memmap, or the path of a directory of .npy or Parquet
-            shards (or a list of such files), or an array or data frame of Dask; or `Draws` of a posterior. Where a
-            client of Dask is active, shards and partitions stay where they are. At least 20 points;
-            fewer than 100 are too few for critics to learn from: then the test is over all pairs of points.
+            shards (or a list of such files), or a Dask array or data frame; or `Draws` of a posterior. If a Dask client
+            is active, shards and partitions stay where they are. At least 20 points; fewer than 100 are too few for
+            critics to learn from, and all pairs of points are tested instead.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x; not needed for `Draws`.
         support: Where the model's density is positive: `"positive"`, `"unit"`, `(low, high)`, `"simplex"`, a constraint
-            of torch.distributions, or a list with one of them for each coordinate. By default what the model says, as
-            those of torch.distributions do; `"real"` to look at x as it is.
-        chains: Whether x holds draws of Markov chains, which depend on each other: x, and an array of scores, then have
-            the shape (chains, draws, ...). By default `Draws` do.
-        scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's, one
-            MLP trained on 80% of the points, chosen on 10% and tested on 10%.
+            of torch.distributions, or a list with one of them for each coordinate. By default what the model declares,
+            as those of torch.distributions do; `"real"` to test x as it is.
+        chains: Whether x holds draws of Markov chains, which depend on each other. x, and an array of scores, then have
+            the shape (chains, draws, ...). By default true for `Draws` and false otherwise.
+        scheme: `"prequential"`: critics that have seen only earlier blocks test each block. `"split"`: the paper's
+            scheme, one MLP trained on 80% of the points, chosen on 10% and tested on 10%.
         critics: `"auto"` for all that apply, `"closed form"` for those of them that need no training, or some of the
             names in `steinscope.registries.CRITICS` (`"mean"`, `"linear"`, `"additive"`, `"kernel"`, `"mlp"`, `"model"`
             where the model has features, and `"modes"` where it has `log_prob`) and critics or networks of your own.
-        blocks: Into how many blocks the points are divided.
+        blocks: The number of blocks into which the points are divided.
         alpha: The level.
-        repeats: In how many random orders critics in closed form go through the points: 4 by default, and 1 where there
-            are more than 50 000. Those that are trained go through the first of them; where there are no others,
-            through all, by default one. With 1 there is no test over all pairs either, which is the quickest.
-        names: What the coordinates are called in findings and explanations; by default the columns of x where it is a
-            data frame.
-        starts: Points, of the shape of those in x, from which modes of the model are searched, too. By default they are
-            searched from some of x, and from places around them.
-        jobs: How many orders are gone through at once, in processes with one thread each, which pays for large x; by
+        repeats: The number of random orders of the points in which critics in closed form are tested: 4 by default, and
+            1 for more than 50 000 points. Critics that are trained are tested in the first order only; without others,
+            in all, by default one. With 1 all pairs of points are not tested either, which is the quickest.
+        names: The names of the coordinates in findings and explanations; by default the columns of x if it is a data
+            frame.
+        starts: Further points, of the shape of those in x, from which to search for modes of the model. By default the
+            search starts from some points of x, and from places around them.
+        jobs: The number of orders that run at once, in processes with one thread each, which pays off for large x; by
             default one after the other, with all threads. The numbers are the same to the bit for any number. Under
-            `joblib.parallel_config(backend="dask")` orders are gone through on a Dask cluster.
+            `joblib.parallel_config(backend="dask")` orders run on a Dask cluster.
         seed: A whole number: the order of the points and all that is random in the critics.
         dtype: The floating type to compute in; by default that of x.
         device: Where to compute; by default where x is.
         progress: Whether to show a progress bar for the split scheme; by default on a terminal.
+
+    Returns:
+        The result, with `pvalue`, `rejected` and `findings`; it prints as text.
 
     Example:
         >>> from steinscope.models import Gaussian

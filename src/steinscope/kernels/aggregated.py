@@ -55,7 +55,7 @@ def ksdagg_test(
         draws: How many bootstrap draws.
         alpha: The level.
         seed: The source of the signs.
-        jobs: How many bandwidths are worked on at once, as in `gof_test`; by default one after the other.
+        jobs: How many bandwidths run at once, as in `gof_test`; by default one after the other.
     """
     alpha = check_level("alpha", alpha)
     if jobs is not None:

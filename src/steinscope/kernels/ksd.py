@@ -49,19 +49,19 @@ def ksd_test(
         x: The points.
         model: An object with `score(x)` or `log_prob(x)`, or an array of scores at x.
         support: As in `gof_test`.
-        chains: As in `gof_test`. One sign of the bootstrap then stands for a batch of draws, and pairs of draws from
-            the same batch, or from two that follow each other, are left out.
+        chains: As in `gof_test`. The bootstrap then has one sign for each batch of draws, and pairs of draws from
+            the same batch, or from two neighbouring batches, are left out.
         kernel: `"gaussian"` or `"imq"`, the inverse multiquadric of exponent one half.
         bandwidth: A number in the units of the metric, `"median"` for the median distance, or `"learned"`: the multiple
             of it with the most power on a fifth of the points, which are then left out of the test.
         metric: The coordinates in which distances are measured: `"scaled"`, each in units of its standard deviation;
-            `"whitened"`, all of them uncorrelated; `"identity"`, as they come; or `"scores"`, each in units of one over
-            its root mean square score. Those units are taken from the tested scores, and where scores are skewed and
-            points are few the test then rejects too often.
+            `"whitened"`, all of them uncorrelated; `"identity"`, as they are; or `"scores"`, each in units of one over
+            its root mean square score. The last units are taken from the tested scores, so that the test rejects too
+            often if scores are skewed and points are few.
         draws: How many bootstrap draws.
         alpha: The level.
         seed: The source of signs and of the split.
-        jobs: How many strips of 2048 rows of the matrix are worked on at once, as in `gof_test`; by default one after
+        jobs: The number of strips of 2048 rows of the matrix that run at once, as in `gof_test`; by default one after
             the other.
     """
     alpha = check_level("alpha", alpha)
@@ -146,7 +146,7 @@ class KSDEstimate:
 
     Arguments:
         value: The estimate.
-        stderr: Its standard error where the model is wrong; where it is right the U-statistic is not normal.
+        stderr: Its standard error if the model is wrong; if it is right, the U-statistic is not normal.
         bandwidth: The width of the kernel.
     """
 
@@ -166,7 +166,7 @@ def ksd_estimate(
     metric: Coordinates = "identity",
     seed: int = 0,
 ) -> KSDEstimate:
-    """Estimate the kernelised Stein discrepancy, for comparing models.
+    """An estimate of the kernelised Stein discrepancy, for comparing models.
 
     Arguments:
         x: The points.

@@ -39,7 +39,7 @@ def mmd_test(
         samples: Samples from the model.
         bandwidth: A number in the units of the metric, or `"median"` for the median distance of both together.
         metric: The coordinates in which distances are measured: `"scaled"`, each in units of its standard deviation in
-            both together; `"whitened"`, all of them uncorrelated; or `"identity"`, as they come.
+            both together; `"whitened"`, all of them uncorrelated; or `"identity"`, as they are.
         draws: How many permutations.
         alpha: The level.
         seed: The source of the permutations.

@@ -34,7 +34,7 @@ _LEAST_EXPECTED = 5.0
 
 @dataclass(frozen=True)
 class ModeWeights:
-    """The modes of a model: what share of the points each of them holds, and what share the model gives it.
+    """The modes of a model, with the share of the points in each and the share that the model gives it.
 
     Arguments:
         centres: Where the modes are, in the coordinates of the points.
@@ -44,7 +44,8 @@ class ModeWeights:
         pvalue: The probability of a division at least as far from the model's, if the points came from the model.
         alpha: The level.
         sample: Some of the points, for a picture.
-        time: The autocorrelation time of the points, where they are draws of chains; so many are worth one.
+        time: The autocorrelation time of the points if they are draws of chains: the number of draws that are worth one
+            independent point.
     """
 
     centres: np.ndarray
@@ -73,7 +74,7 @@ class ModeWeights:
 
     @property
     def z(self) -> np.ndarray:
-        """How many standard errors the share of the points lies from the model's, mode by mode."""
+        """The share of the points minus that of the model in standard errors, mode by mode."""
         variance = self.expected * (1 - self.expected) * self.time / self.n + np.square(self.stderr)
         return (self.share - self.expected) / np.sqrt(np.maximum(variance, 1e-300)) * (len(self.count) > 1)
 
@@ -86,7 +87,7 @@ class ModeWeights:
         return f"({', '.join(numbers + ['…'] * (flat.shape[1] > most))})"
 
     def in_original(self, coordinates: Unconstrained) -> ModeWeights:
-        """The same table, of modes in unconstrained coordinates, with the places as the user knows them."""
+        """The same table with centres in the user's coordinates instead of unconstrained ones."""
         centres, sample = (
             coordinates.original(torch.from_numpy(part).reshape(len(part), *coordinates.shape)).numpy()
             for part in (self.centres, self.sample)
@@ -142,15 +143,15 @@ def mode_weights(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> ModeWeights:
-    """Compare how the points are divided between the modes of a model with how the model divides its mass.
+    """A comparison of how the points are divided between the modes of a model with how the model divides its mass.
 
     Arguments:
         x: The points, an array (n, ...) or a memmap; at least 20 of them.
         model: An object with `log_prob(x)`, which need not be normalised.
         support: As in `gof_test`. Modes are then those of the density in unconstrained coordinates.
-        chains: As in `gof_test`. How sure the shares of the points are then depends on how often chains change modes.
-        starts: Points, of the shape of those in x, from which modes are searched, too. By default they are searched
-            from some of x, and from places around them.
+        chains: As in `gof_test`. The uncertainty of the shares then depends on how often chains change modes.
+        starts: Further points, of the shape of those in x, from which to search for modes. By default the search starts
+            from some points of x, and from places around them.
         alpha: The level.
         seed: A whole number: all that is random in the search and in the estimate.
         dtype: The floating type to compute in; by default that of x.

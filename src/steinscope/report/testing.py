@@ -31,7 +31,7 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
 
     Arguments:
         result: The outcome.
-        explanation: What `result.explain()` returned; by default it is asked for where there is a critic to explain.
+        explanation: What `result.explain()` returned; by default it is computed if there is a critic to explain.
         data: What the points are called.
         model: What the model is called.
     """

@@ -39,7 +39,7 @@ def report_training(
         data: What the points are called.
         settings: Further settings to list, such as those of the model.
         points: Some of the points that it was trained on. In the plane the model's density is drawn below them.
-        samples: Samples of the model, to be set beside the points.
+        samples: Samples of the model, to be drawn beside the points.
     """
     check_kind("result", result, TrainResult)
     if settings is not None and not isinstance(settings, Mapping):

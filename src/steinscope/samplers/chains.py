@@ -30,7 +30,7 @@ PerChain = Float[Tensor, " n"]
 
 @dataclass(frozen=True)
 class State:
-    """Where the chains are, and what the next step would otherwise compute again.
+    """The present points of the chains, with what the next step would otherwise compute again.
 
     Arguments:
         x: One row for each chain.
@@ -86,7 +86,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Chains:
-    """What chains went through.
+    """The states of Markov chains after a run.
 
     Arguments:
         trajectory: The kept states, (kept, n, ...), on the CPU.
@@ -117,7 +117,7 @@ def run_chains(
     seed: Seed = 0,
     progress: bool | None = None,
 ) -> Chains:
-    """Run n chains at once.
+    """A run of n Markov chains at once.
 
     Arguments:
         sampler: One of this module, or your own.

@@ -36,11 +36,11 @@ def draw_samples(
     seed: int = 0,
     progress: bool | None = None,
 ) -> tuple[np.ndarray, str]:
-    """n samples, and how they came about.
+    """n samples of a model.
 
     Arguments:
         model: A model with `sample(n, seed)`, which is then exact, or an `EBM`, whose chains start at its Gaussian.
-        n: How many samples, each the end of a chain of its own.
+        n: The number of samples, each from the end of its own chain.
         sampler: `"mala"` or `"hmc"`.
         steps: Steps of each chain.
         step_size: The size of a step; by default `tune_step_size` finds one.
@@ -71,7 +71,7 @@ def draw_samples(
 
 
 def tune_step_size(model: Any, x: torch.Tensor, sampler: str = "mala", *, seed: int = 0) -> tuple[float, State]:
-    """A step size with which about 60% of the steps are accepted, and where its pilot steps led the chains.
+    """A step size with which about 60% of the steps are accepted, and the ends of the pilot chains that found it.
 
     Arguments:
         model: An object with `log_prob(x)`.

@@ -45,16 +45,16 @@ _Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class StreamState:
-    """Where a test stands. It may be looked at after every batch, and the test may be stopped whenever one likes.
+    """The state of a sequential test. It may be read after every batch, and the test may be stopped at any time.
 
     Arguments:
-        n: How many points there have been.
-        p: The p-value: where the model is right, the probability that it is ever at most α is at most α.
-        evalue: How much the points speak against the model now: the wealth that bets against it have become from 1.
+        n: The number of points so far.
+        p: The p-value: if the model is right, the probability that it is ever at most α is at most α.
+        evalue: The evidence against the model: the present wealth of bets against it that began with 1.
         alpha: The level.
         rejected_at: The number of the point at which the model was rejected, from 1 on; None if it was not.
         critics: The share of the wealth that each critic holds; the rest is not bet.
-        is_exact: Whether the level holds at every n. Where a stream has scores and no model it holds in the limit.
+        is_exact: Whether the level holds at every n. With scores and no model it holds in the limit only.
     """
 
     n: int
@@ -80,11 +80,11 @@ class StreamState:
 
 
 class SequentialTest:
-    """Test whether points come from a model, batch by batch, and look after each of them.
+    """A test of whether points come from a model, batch by batch, which is valid at any time.
 
-    Points must be independent of each other where the model is right. Critics learn from all points before a batch, and
-    bet that the model is wrong. What their bets have made of one unit of wealth is large with small probability
-    where the model is right, at whatever time one looks.
+    Points must be independent of each other. Critics learn from all points before a batch, and bet that the model is
+    wrong. If the model is right, the probability that these bets ever turn one unit of wealth into 1/α is at most α,
+    however often one looks.
 
     Arguments:
         model: An object with `score(x)` or `log_prob(x)`. None if each batch comes with its scores: then the level
@@ -130,13 +130,13 @@ class SequentialTest:
 
     @torch.inference_mode(False)
     def update(self, x: Any, score: Any = None) -> StreamState:
-        """Take in a batch of any size, and return where the test stands.
+        """Add a batch of any size, and return the state of the test.
 
-        Where batches begin and end does not matter, except for rounding.
+        How points are divided into batches does not matter, except for rounding.
 
         Arguments:
             x: The new points, an array (n, ...) or a data frame.
-            score: The model's scores at them, where the test has no model.
+            score: The model's scores at them, if the test has no model.
         """
         if self.model is None and score is None:
             raise InputError("score", "expected scores with each batch, because this test has no model")
@@ -154,7 +154,7 @@ class SequentialTest:
 
     @property
     def state(self) -> StreamState:
-        """Where the test stands."""
+        """The state of the test after the last batch."""
         purse, count = self._purse, len(self.critics)
         shares = purse.shares[:count] + purse.shares[count:-1]
         return StreamState(
@@ -234,12 +234,12 @@ class SequentialTest:
         self._recent = torch.cat([before[0], x])[-_RECENT:], torch.cat([before[1], score])[-_RECENT:]
 
     def save(self, directory: str | Path) -> Path:
-        """Save all that is needed to go on, bit for bit: tensors as safetensors and numbers as JSON.
+        """Save all that is needed to continue bit for bit: tensors as safetensors and numbers as JSON.
 
         `notes`, a dictionary of your own with numbers and strings, is saved with it.
 
         Arguments:
-            directory: Where to. It is made if it is not there.
+            directory: The directory to write to. It is made if it does not exist.
         """
         newest = newest_step(directory)
         if newest is not None and newest > self._n:
@@ -263,10 +263,10 @@ class SequentialTest:
 
     @classmethod
     def load(cls, directory: str | Path, model: Any = None, *, support: Any = None) -> SequentialTest:
-        """A test that goes on where a saved one stood.
+        """A test that continues where a saved one ended.
 
         Arguments:
-            directory: Where it was saved.
+            directory: The directory in which it was saved.
             model: The same model as before, which is not saved; None if it had none.
             support: The same as before.
         """

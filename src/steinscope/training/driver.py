@@ -72,57 +72,60 @@ def train(
     device: torch.device | str | None = None,
     progress: bool | None = None,
 ) -> TrainResult:
-    """Train a model on points by the learned Stein discrepancy (Algorithm 3 of the paper) or another objective.
+    """Training of a model on points by the learned Stein discrepancy (Algorithm 3 of the paper) or another objective.
 
     Under torchrun each process takes its part of every batch, the gradients are averaged, and only the first process
-    writes.
+    writes files.
 
     Arguments:
         model: A module with `log_prob(x)`, `energy(x)` or `score(x)`, or a flow of zuko. It is trained in place.
         x: The points: an array, a memmap, a torch Dataset or DataLoader, or a function (n, generator) → n fresh points.
-            Batches of a DataLoader come as it makes them, so that such a run cannot be resumed bit for bit.
-        support: Where the model's density is positive, as in `gof_test`; by default what the model says. Objective and
-            `noise` are then those of unconstrained coordinates; the model stays one of x.
+            A DataLoader makes its own batches, so that such a run cannot be resumed bit for bit.
+        support: Where the model's density is positive, as in `gof_test`; by default what the model declares. Objective
+            and `noise` are then in unconstrained coordinates; the model stays a model of x.
         objective: A name in `steinscope.registries.OBJECTIVES`, such as `"score-matching"`, or an objective of
             `steinscope.objectives` with settings of your own.
-        steps: Steps of the model in all, those before a resumed checkpoint included. None for as many as it takes until
-            held-out points have shown nothing better for 20 log points, 50 000 at most; rates then do not fall.
-        batch_size: Points in each batch; where there are fewer, all of them. Steps of the critic take batches of their
-            own.
-        validation: Points that watch over the run: an array, or the share of x that is held out for it, 0 for none. By
-            default a tenth for `lsd`, or 100 points where that is at most a fifth, 1000 at most, and none for other
-            objectives or below 40 points. At each log point the model is judged on them by score matching, which needs
-            no critic, and the model that was best is the one that is returned.
+        steps: The total number of steps of the model, including those before a resumed checkpoint. None to stop when
+            20 log points have brought no improvement on held-out points, after 50 000 at most; learning rates then do
+            not fall.
+        batch_size: Points in each batch; all of them if there are fewer. Steps of the critic draw their own batches.
+        validation: Held-out points that choose the best model of the run: an array, or the share of x to hold out, 0
+            for none. By default a tenth for `lsd`, or 100 points where that is at most a fifth, 1000 at most, and none
+            for other objectives or below 40 points. At each log point the model is judged on them by score matching,
+            which needs no critic, and the best model is returned.
         lr: The learning rate; by default what the objective suggests: 0.005 for `lsd`, otherwise 0.001.
-        auxiliary_lr: That of the critic or log-normaliser; by default 0.001 for `lsd`, otherwise the same.
+        auxiliary_lr: The learning rate of the critic or log-normaliser; by default 0.001 for `lsd`, otherwise `lr`.
         betas: Adam's coefficients.
         lr_decay: Whether both learning rates fall to zero along half a cosine over `steps`; by default they do for
             `lsd`.
         weight_decay: Added to the model's gradient as weight_decay times the weights.
         optimiser: In place of Adam, a function of the model's parameters such as `torch.optim.SGD`, or an optimiser of
-            them. Its learning rate and weight decay are its own.
-        scheduler: A function of that optimiser that makes a schedule of `torch.optim.lr_scheduler`. It makes a step
-            after each step of the model.
-        clip: Shorten the model's gradient to this norm where it is longer.
+            them. It has its own learning rate and weight decay.
+        scheduler: A function of that optimiser that makes a schedule of `torch.optim.lr_scheduler`. It is stepped after
+            each step of the model.
+        clip: The largest norm of the model's gradient; a longer one is shortened to it.
         average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999. At step t
             the coefficient is at most (1 + t) / (10 + t), so that the first parameters are soon forgotten.
-        noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
-            of the steps. Modes that lie apart overlap while there is noise, so that objectives that see only scores
-            learn how much mass each of them has.
+        noise: The standard deviation of Gaussian noise that is added to the points at first, and falls to zero over the
+            first 80% of the steps. With noise separated modes overlap, so that objectives that see only scores learn
+            how much mass each mode has.
         seed: A whole number: the order of the points, the first critic, and all noise.
         start: The `state` of an earlier result, to continue from there, with other rates, noise or steps if you like.
         checkpoint: A directory for checkpoints.
         checkpoint_every: Steps between two checkpoints. There is always one at the end.
-        keep: How many of the newest checkpoints stay; None for all.
+        keep: How many of the newest checkpoints are kept; None for all.
         resume: Whether to resume from the newest checkpoint in that directory, which must have been made with the same
             points, objective and settings. If not, the directory must hold none.
         log_every: Steps between two log points.
-        callbacks: Called at each log point with the step, the model and the numbers of the history as a dictionary. The
-            model is a copy with averaged parameters where averaging was asked for. One that returns True stops the run,
-            and the result is kept.
+        callbacks: Called at each log point with the step, the model and the numbers of the history as a dictionary.
+            With `average` the model is a copy with averaged parameters. A callback that returns True stops the run, and
+            the result is kept.
         dtype: The floating type of the points; by default that of the model's parameters.
         device: Where to compute; by default where the model is.
         progress: Whether to show a progress bar; by default on a terminal.
+
+    Returns:
+        The model, which was trained in place, with the history of the run and the state to continue from.
 
     Example:
         >>> from steinscope.models import Gaussian
@@ -259,7 +262,7 @@ def _progress_note(row: dict[str, float]) -> str:
 
 
 def _check_validation(validation: Any, objective: TrainingObjective) -> tuple[float | None, Any]:
-    """The share of x to hold out, None for as many as are good, or points to watch over the run."""
+    """The share of x to hold out, None for the default share, or held-out points that choose the model."""
     if validation is None:
         return (None if objective.suggestions["validation"] else 0.0), None
     if isinstance(validation, bool | int | float | str):

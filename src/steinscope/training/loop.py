@@ -336,7 +336,7 @@ class Loop:
         self.step, self.rows = state.step, [list(row) for row in state.history]
 
     def choose_best(self) -> tuple[nn.Module | None, int | None]:
-        """Give the model the parameters that held-out points liked best, and say of which step they are.
+        """Give the model the parameters that were best on held-out points, and say of which step they are.
 
         Where there is an average, it gets them, and is returned.
         """
@@ -347,7 +347,7 @@ class Loop:
         return averaged, step
 
     def averaged_model(self) -> nn.Module | None:
-        """A copy of the model with averaged parameters, where averaging was asked for."""
+        """A copy of the model with averaged parameters, if `average` was set."""
         if self.average is None:
             return None
         averaged = copy.deepcopy(self.model)

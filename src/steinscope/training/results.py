@@ -52,12 +52,12 @@ class TrainResult:
 
     Arguments:
         model: The model, the same object that was given.
-        averaged: A copy of it with averaged parameters, where averaging was asked for.
+        averaged: A copy of it with averaged parameters, if `average` was set.
         objective: The objective, with its critic or other auxiliary part.
         history: What happened.
         state: What `train` needs to continue from its last step: give it as `start`.
-        best_step: The step of the model that held-out points liked best, which is the one returned; None where no
-            points were held out.
+        best_step: The step of the model that is best on held-out points, which is the one returned; None if no points
+            were held out.
         notes: What a reader should know of the run.
     """
 
