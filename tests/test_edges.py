@@ -99,4 +99,4 @@ def test_results_name_the_coordinate():
         assert "support=" in note and "x[0]" not in note and ("x[1] at" in note or "waiting at" in note)
     declared = gof_test(x, score, support=["real", "positive"], critics="mean")
     assert not any("end sharply" in note for note in declared.notes)
-    assert "looked at in unconstrained coordinates (log x for x[1])" in declared.notes
+    assert "computed in unconstrained coordinates (log x for x[1])" in declared.notes

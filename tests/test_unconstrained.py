@@ -175,7 +175,7 @@ def test_a_test_is_that_of_the_unconstrained_points():
     for test in (learned, ksd_test, linear_ksd_test, fssd_test, ksdagg_test):
         ours, theirs = test(x, model), test(x.double().log().float(), same)
         assert ours.statistic == pytest.approx(theirs.statistic, rel=1e-2)
-        assert "looked at in unconstrained coordinates (log x)" in ours.notes
+        assert "computed in unconstrained coordinates (log x)" in ours.notes
     value, expected = discrepancy(x, model, critics="closed form"), discrepancy(x.log(), same, critics="closed form")
     assert value.value == pytest.approx(expected.value, rel=1e-2)
     assert ksd_estimate(x, model).value == pytest.approx(ksd_estimate(x.log(), same).value, rel=1e-2)

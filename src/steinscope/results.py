@@ -201,7 +201,7 @@ def support_notes(points: ScoredPoints) -> tuple[str, ...]:
     """What a reader should know about the coordinates in which points were looked at."""
     if points.coordinates is None:
         return tuple(edge_warnings(points))
-    return (f"looked at in unconstrained coordinates ({points.coordinates})",)
+    return (f"computed in unconstrained coordinates ({points.coordinates})",)
 
 
 def with_support(result: TestResult, points: ScoredPoints) -> TestResult:

@@ -1,4 +1,4 @@
-"""One verdict about draws of a posterior, from all who can judge them."""
+"""One verdict about draws of a posterior, from all diagnostics of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PosteriorCheck:
         return LEAST_ESS * self.chains
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The judges: who, what they say, their limit, and what they are judges of."""
+        """The diagnostics: name, value, limit, and what each detects."""
         test, modes = self.test, None if self.test is None else self.test.modes
         found = f"p = {test.pvalue:.3g}" if test is not None else "none"
         limit = f"{test.alpha:g}" if test is not None else ""
@@ -105,7 +105,7 @@ class PosteriorCheck:
             *(f"  {reason}" for reason in self.reasons),
             "",
         ]
-        rows = [("judge", "says", "limit", "of what"), *self.rows()]
+        rows = [("diagnostic", "value", "limit", "detects"), *self.rows()]
         widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
@@ -170,7 +170,7 @@ def _judge(
     tail_ess: np.ndarray,
     divergences: int | None,
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """One verdict, by who is the better judge of what."""
+    """One verdict: each diagnostic counts for what it detects best."""
     chains, length = shape
     worst, least = float(rhat.max()), min(float(bulk_ess.min()), float(tail_ess.min()))
     if worst > SURELY_APART and length >= _ENOUGH_FOR_RHAT:

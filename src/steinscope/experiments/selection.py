@@ -80,10 +80,10 @@ def _report(results: Sequence[tuple[Trial, Trial]], out: Path) -> list[str]:
         axes[0].plot(step, mean, color=COLOURS[name], linestyle=line, label=f"{name} points")
         axes[0].fill_between(step, mean - std, mean + std, color=COLOURS[name], alpha=0.15, linewidth=0)
     axes[0].axhline(truth, color=COLOURS["truth"], linewidth=1, label="true discrepancy")
-    axes[0].set(xlabel="step", ylabel="Stein values, mean ± standard deviation", title="What can be seen")
+    axes[0].set(xlabel="step", ylabel="Stein values, mean ± standard deviation", title="What the selection sees")
     objective = np.array(first["large_mean"]) - trial["l2"] * np.array(first["large_norm"])
     axes[1].plot(step, objective, color=COLOURS["truth"])
-    axes[1].set(xlabel="step", ylabel="penalised LSD", title=f"Worth on {trial['large']} other points")
+    axes[1].set(xlabel="step", ylabel="penalised LSD", title=f"Penalised LSD on {trial['large']} other points")
     axes[0].set(xscale="log", ylim=(-2 * truth, 5 * truth))
     axes[1].set(xscale="log", ylim=(-truth, truth))
     for ax in axes:

@@ -42,7 +42,9 @@ def report_check(check: PosteriorCheck, *, data: str = "", model: str = "") -> s
         sentence=f"{reasons[0][:1].upper()}{reasons[0][1:]}.",
         facts=[(name, value) for name, value in facts if value],
         reasons=reasons[1:],
-        judges=Table("Who says what", ("Judge", "Says", "Limit", "Judge of"), check.rows(), frozenset({0, 1, 2, 3})),
+        diagnostics=Table(
+            "Diagnostics", ("Diagnostic", "Value", "Limit", "Detects"), check.rows(), frozenset({0, 1, 2, 3})
+        ),
         coordinates=_coordinates(check),
         notes=check.test.notes if check.test else (),
     )
