@@ -39,8 +39,18 @@ def test_autocorrelation_times_are_those_of_an_autoregression(rho):
     assert autocorrelation_times(np.square(x.astype(float))) == pytest.approx((1 + rho**2) / (1 - rho**2), rel=0.2)
 
 
+def test_autocorrelation_times_see_what_is_slow_behind_what_is_antithetic():
+    shape = (8, 20_000, 2)
+    fast, slow = autoregression(0, -0.5, shape), autoregression(1, 0.98, shape)
+    # The autocorrelations are .95 (-.5)^lag + .05 (.98)^lag, of which the first two add up to less than zero.
+    x = math.sqrt(0.95) * fast.astype(float) + math.sqrt(0.05) * slow
+    assert autocorrelation_times(x) == pytest.approx(0.95 * 0.5 / 1.5 + 0.05 * 1.98 / 0.02, rel=0.25)
+    assert autocorrelation_times(fast.astype(float)) == pytest.approx(0.5 / 1.5, rel=0.15)
+
+
 def test_what_does_not_vary_has_no_memory_and_chains_that_disagree_have_a_long_one():
     assert autocorrelation_times(np.ones((2, 50, 1))).tolist() == [1.0]
+    assert autocorrelation_times(np.arange(3.0).reshape(3, 1, 1)).tolist() == [1.0]
     apart = autoregression(0, 0.0, (4, 500, 1)) + np.array([0.0, 0.0, 5.0, 5.0])[:, None, None]
     assert autocorrelation_times(apart.astype(float))[0] > 100
 
