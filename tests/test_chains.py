@@ -144,6 +144,16 @@ def test_the_result_says_what_the_chains_are_worth():
     assert result.explain().critic in {critic.name for critic in result.critics}
 
 
+def test_errors_of_explanations_know_that_draws_depend_on_each_other():
+    x = autoregression(0, 0.9, (4, 2000, 1))
+    estimate = discrepancy(x, 0.5 - x, chains=True, critics="closed form")
+    # There is one coordinate, whose contribution is the discrepancy itself. The error of that has a correction, which
+    # sums of fewer than a hundred batches make a third at most.
+    assert estimate.explain().stderr == pytest.approx([estimate.stderr], rel=0.35)
+    z = gof_test(x, -x, chains=True, critics="mean", repeats=1).explain()
+    assert z.stderr == pytest.approx([1.0], rel=0.35)
+
+
 def test_models_scores_and_draws_give_the_same_result():
     x = autoregression(0, 0.5)
     by_scores = gof_test(x, -x, chains=True, critics=("linear",))

@@ -404,7 +404,13 @@ def _summary(
         batch=batch,
         recipe=Recipe(
             lambda worst, position: explain_held_out(
-                points, list(zip(held_out, critics, strict=True)), "stack", worst, "discrepancy", (how.l2, metric)
+                points,
+                list(zip(held_out, critics, strict=True)),
+                "stack",
+                worst,
+                "discrepancy",
+                (how.l2, metric),
+                batch,
             )
         ),
     )

@@ -198,7 +198,8 @@ def prequential_test(
                 "explain", "the points stayed on the cluster; test some of them in memory and explain that"
             )
         critic, passages = ways[position]
-        return explain_orders(points, passages, critic, results[position].z, worst)
+        batch = 1 if chains is None else chains.batch
+        return explain_orders(points, passages, critic, results[position].z, worst, batch)
 
     return TestResult(
         soft_maximum(np.array([result.z for result in results])),
