@@ -152,7 +152,8 @@ class ContrastiveDivergence(TrainingObjective):
         state = sampler.begin(x)
         for _ in range(self.steps):
             state, _ = sampler(state, generator)
-        return state.x
+        # Where the model has a support, chains move in unconstrained coordinates.
+        return state.original
 
 
 class _Chains(nn.Module):
