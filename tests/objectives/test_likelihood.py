@@ -78,6 +78,7 @@ def test_persistent_chains_go_on():
     [
         (lambda: ContrastiveDivergence(steps=0), "steps: expected a whole number from 1 to 1000000000, got 0"),
         (lambda: ContrastiveDivergence(epsilon=0.0), "epsilon: expected a positive number, got 0.0"),
+        (lambda: ContrastiveDivergence(sigma=-1.0), "sigma: expected a number from 0 on, got -1.0"),
         (lambda: GridLikelihood(1.0, -1.0), "GridLikelihood: expected low < high"),
     ],
 )

@@ -118,7 +118,7 @@ class ContrastiveDivergence(TrainingObjective):
         check_choice("start", start, ("data", "noise", "persistent"))
         check_count("chains", chains)
         self.steps, self.epsilon, self.start, self.chains = steps, epsilon, start, chains
-        self.sigma = math.sqrt(2 * epsilon) if sigma is None else sigma
+        self.sigma = math.sqrt(2 * epsilon) if sigma is None else check_number("sigma", sigma, least=0)
         self.auxiliary: nn.Module | None = None
 
     @property
