@@ -140,6 +140,8 @@ def test_the_result_says_what_the_chains_are_worth():
     assert result.n == 4000
     assert {critic.name for critic in result.critics} == {"mean", "linear", "additive", "kernel", "mlp"}
     assert "4 chains × 1000 draws, effective " in result.notes[0]
+    # Three stretches of each chain, where ten blocks were asked for.
+    assert "12 prequential blocks" in result.method and len(result.critics[0].block_z) == 11
     assert "stretches of time" in str(result)
     assert result.explain().critic in {critic.name for critic in result.critics}
 

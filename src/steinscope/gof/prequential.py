@@ -205,7 +205,8 @@ def prequential_test(
         soft_maximum(np.array([result.z for result in results])),
         _joined(members),
         alpha,
-        f"Learned Stein test, {blocks} prequential blocks" + (f", {repeats} orders" if repeats > 1 else ""),
+        # Chains are divided into whole stretches of time, maybe more of them or fewer than were asked for.
+        f"Learned Stein test, {len(first.parts)} prequential blocks" + (f", {repeats} orders" if repeats > 1 else ""),
         len(points),
         points.dim,
         tuple(results),
