@@ -210,6 +210,8 @@ def test_standard_errors_of_estimates_are_those_of_chains():
     ranking = compare({"right": -slow, "wrong": -1.3 * slow}, slow, chains=True, critics=("linear",))
     assert ranking.names[0] == "right"
     assert ranking.estimates["right"].batch > 20
+    # Two stretches of each chain, where five folds were asked for.
+    assert ranking.folds == 8
 
 
 def test_thinned_draws_are_nearly_independent():
