@@ -214,6 +214,13 @@ def test_standard_errors_of_estimates_are_those_of_chains():
     assert ranking.folds == 8
 
 
+def test_one_split_of_chains_holds_out_two_batches_at_least():
+    x = autoregression(0, 0.9, (1, 2600, 1))
+    estimate = discrepancy(x, -x, chains=True, folds=None, split=(0.79, 0.2, 0.01), critics="linear")
+    assert estimate.n_test == 2 * estimate.batch and math.isfinite(estimate.stderr)
+    assert len(set(estimate.index.tolist())) == estimate.n_test
+
+
 def test_thinned_draws_are_nearly_independent():
     x = autoregression(0, 0.9, (4, 5000, 2))
     kept = thin(x)
