@@ -170,7 +170,7 @@ def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n
     check_count("size", size, 1, _MOST_SIDE)
     check_count("n", n, 1, _MOST_PIXELS // size**2)
     generator = make_generator(seed, purpose="sample")
-    grid = (torch.arange(size) + 0.5) / size - 0.5
+    grid = (torch.arange(size, dtype=torch.float32) + 0.5) / size - 0.5
     y, x = torch.meshgrid(grid, grid, indexing="ij")
     centre = 0.3 * torch.rand(n, 2, 1, 1, generator=generator, dtype=torch.float32) - 0.15
     x, y = x - centre[:, 0], y - centre[:, 1]
