@@ -74,6 +74,11 @@ def grid_log_normaliser(
         size: Cells along each axis.
         like: A tensor whose type and device the grid has.
         shift: Where in its cell each point lies, from 0 to 1 along each axis; by default in the middle.
+
+    Example:
+        >>> from steinscope import from_log_prob
+        >>> round(float(grid_log_normaliser(from_log_prob(lambda x: -0.5 * (x**2).sum(1))).exp()), 3)  # 2π
+        6.283
     """
     low = check_number("low", low)
     high, size = check_number("high", high, over=low), check_count("size", size, 1, _MOST_CELLS)
