@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BEGIN = """
 import json, warnings
 import numpy as np, torch
@@ -55,11 +57,14 @@ from steinscope.models import EBM, ICA, RBM, Gaussian, Glow
 from steinscope.samplers import MALA, run_chains
 torch.set_default_dtype(getattr(torch, sys.argv[1]))
 x = x.to(torch.float32)
+from steinscope.bayes import compare_samples
 quick = FitSettings(steps=10, every=5)
+samples = {"a": x.repeat(4, 1), "b": x.repeat(4, 1) + 0.1}
 model, flow = EBM.perceptron(2, width=8), Glow((4, 4), squeezes=(True,), blocks=1, channels=4)
 results = {
     "gof": gof_test(x, 0.3 - x).pvalue,
     "discrepancy": discrepancy(x, 0.3 - x, folds=None, settings=quick).value,
+    "samples": compare_samples(samples, from_log_prob(lambda y: -(y**2).sum(1)), critics="linear").values.tolist(),
     "fssd": fssd_test(x, -x, steps=5).statistic,
     "ksdagg": ksdagg_test(x, -x, draws=50).statistic,
     "mmd": mmd_test(x, x + 0.1, draws=50).statistic,
@@ -77,8 +82,9 @@ print(json.dumps(results))
 """
 
 
-def test_results_do_not_depend_on_the_default_type_of_torch():
-    assert in_process(DEFAULT_TYPE, "float64") == in_process(DEFAULT_TYPE, "float32")
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_results_do_not_depend_on_the_default_type_of_torch(dtype):
+    assert in_process(DEFAULT_TYPE, dtype) == in_process(DEFAULT_TYPE, "float32")
 
 
 INFERENCE = """

@@ -39,8 +39,18 @@ def test_autocorrelation_times_are_those_of_an_autoregression(rho):
     assert autocorrelation_times(np.square(x.astype(float))) == pytest.approx((1 + rho**2) / (1 - rho**2), rel=0.2)
 
 
+def test_autocorrelation_times_see_what_is_slow_behind_what_is_antithetic():
+    shape = (8, 20_000, 2)
+    fast, slow = autoregression(0, -0.5, shape), autoregression(1, 0.98, shape)
+    # The autocorrelations are .95 (-.5)^lag + .05 (.98)^lag, of which the first two add up to less than zero.
+    x = math.sqrt(0.95) * fast.astype(float) + math.sqrt(0.05) * slow
+    assert autocorrelation_times(x) == pytest.approx(0.95 * 0.5 / 1.5 + 0.05 * 1.98 / 0.02, rel=0.25)
+    assert autocorrelation_times(fast.astype(float)) == pytest.approx(0.5 / 1.5, rel=0.15)
+
+
 def test_what_does_not_vary_has_no_memory_and_chains_that_disagree_have_a_long_one():
     assert autocorrelation_times(np.ones((2, 50, 1))).tolist() == [1.0]
+    assert autocorrelation_times(np.arange(3.0).reshape(3, 1, 1)).tolist() == [1.0]
     apart = autoregression(0, 0.0, (4, 500, 1)) + np.array([0.0, 0.0, 5.0, 5.0])[:, None, None]
     assert autocorrelation_times(apart.astype(float))[0] > 100
 
@@ -130,8 +140,20 @@ def test_the_result_says_what_the_chains_are_worth():
     assert result.n == 4000
     assert {critic.name for critic in result.critics} == {"mean", "linear", "additive", "kernel", "mlp"}
     assert "4 chains × 1000 draws, effective " in result.notes[0]
+    # Three stretches of each chain, where ten blocks were asked for.
+    assert "12 prequential blocks" in result.method and len(result.critics[0].block_z) == 11
     assert "stretches of time" in str(result)
     assert result.explain().critic in {critic.name for critic in result.critics}
+
+
+def test_errors_of_explanations_know_that_draws_depend_on_each_other():
+    x = autoregression(0, 0.9, (4, 2000, 1))
+    estimate = discrepancy(x, 0.5 - x, chains=True, critics="closed form")
+    # There is one coordinate, whose contribution is the discrepancy itself. The error of that has a correction, which
+    # sums of fewer than a hundred batches make a third at most.
+    assert estimate.explain().stderr == pytest.approx([estimate.stderr], rel=0.35)
+    z = gof_test(x, -x, chains=True, critics="mean", repeats=1).explain()
+    assert z.stderr == pytest.approx([1.0], rel=0.35)
 
 
 def test_models_scores_and_draws_give_the_same_result():
@@ -188,6 +210,15 @@ def test_standard_errors_of_estimates_are_those_of_chains():
     ranking = compare({"right": -slow, "wrong": -1.3 * slow}, slow, chains=True, critics=("linear",))
     assert ranking.names[0] == "right"
     assert ranking.estimates["right"].batch > 20
+    # Two stretches of each chain, where five folds were asked for.
+    assert ranking.folds == 8
+
+
+def test_one_split_of_chains_holds_out_two_batches_at_least():
+    x = autoregression(0, 0.9, (1, 2600, 1))
+    estimate = discrepancy(x, -x, chains=True, folds=None, split=(0.79, 0.2, 0.01), critics="linear")
+    assert estimate.n_test == 2 * estimate.batch and math.isfinite(estimate.stderr)
+    assert len(set(estimate.index.tolist())) == estimate.n_test
 
 
 def test_thinned_draws_are_nearly_independent():

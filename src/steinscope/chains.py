@@ -274,14 +274,16 @@ def autocorrelation_times(values: np.ndarray) -> np.ndarray:
     length = values.shape[1]
     deviations = values - values.mean((0, 1))
     spectrum = np.fft.rfft(deviations, 2 * length, axis=1)
-    covariances = np.fft.irfft((spectrum * spectrum.conj()).real.mean(0), axis=0)[:length]
+    # That of lag `length`, which is zero, makes their number even.
+    covariances = np.fft.irfft((spectrum * spectrum.conj()).real.mean(0), axis=0)[: length + length % 2]
     variance = covariances[0]
+    correlations = covariances / np.where(variance > 0, variance, 1.0)
+    # Sums of two neighbours, the first of which is at an even lag, are positive and decrease in theory, also where
+    # draws are antithetic and slow at once. Sums that begin at an odd lag need not be.
+    sums = correlations.reshape(-1, 2, *variance.shape).sum(1)
+    kept = np.minimum.accumulate(np.maximum(sums, 0.0), axis=0)
     # What does not vary has no memory.
-    correlations = np.where(variance > 0, covariances / np.where(variance > 0, variance, 1.0), 0.0)
-    count = (length - 1) // 2
-    pairs = correlations[1 : 2 * count : 2] + correlations[2 : 2 * count + 1 : 2]
-    kept = np.minimum.accumulate(np.maximum(pairs, 0.0), axis=0)
-    return 1 + 2 * kept.sum(0)
+    return np.where(variance > 0, 2 * kept.sum(0) - 1, 1.0)
 
 
 def dependence_note(points: ScoredPoints) -> str | None:

@@ -284,7 +284,9 @@ def compare(
         name, reason = next(iter(failures.items()))
         raise InputError("models", f"none of the {len(models)} could be ranked; {name}: {reason}")
     ranked = sorted(estimates.items(), key=lambda item: item[1].value)
-    return Ranking(dict(ranked), failures, how.l2, how.folds)
+    # All models have the same parts, of chains maybe more or fewer than were asked for.
+    folds = None if how.folds is None else len(next(iter(plans.values())).parts)
+    return Ranking(dict(ranked), failures, how.l2, folds)
 
 
 def _measured(scored: Mapping[str, ScoredPoints], shape: tuple[int, int] | None) -> Chains | None:

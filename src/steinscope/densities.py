@@ -25,7 +25,6 @@ from steinscope.supports import check_support
 
 __all__ = [
     "Density",
-    "WithFeatures",
     "WithLogProb",
     "WithSample",
     "WithScoreAlong",
@@ -67,15 +66,6 @@ class WithScoreAlong(Protocol):
 
     def score_along(self, x: Tensor, v: Tensor) -> Tensor:
         """s(x) · v at each point, differentiable in the model's parameters."""
-        ...
-
-
-@runtime_checkable
-class WithFeatures(Protocol):
-    """A model with features of its own, on which a critic can be solved: an RBM's hidden units, an EBM's last layer."""
-
-    def features(self, x: Tensor) -> Tensor:
-        """The features (n, K) of each point."""
         ...
 
 

@@ -335,9 +335,11 @@ def plan_estimate(
     # One seed for each part, drawn beforehand: however long a critic trains, the next one starts from the same numbers.
     seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
     moved, shape = points.in_metric(metric), tuple(points.x.shape[1:])
+    # Chains are divided into whole stretches of time, maybe more of them or fewer than were asked for.
+    titles = [title if how.folds is None else f"{title}, fold {n}/{len(parts)}" for n in range(1, len(parts) + 1)]
     tasks: list[Callable[[], FoldFit]] = [
-        _Fold(moved, part, chosen, Context(model, metric, shape, points.dtype, part_seed), how, progress, title, number)
-        for number, (part, part_seed) in enumerate(zip(parts, seeds, strict=True), start=1)
+        _Fold(moved, part, chosen, Context(model, metric, shape, points.dtype, part_seed), how, progress, part_title)
+        for part, part_seed, part_title in zip(parts, seeds, titles, strict=True)
     ]
     return EstimatePlan(points, metric, how, parts, tasks, chains)
 
@@ -353,15 +355,11 @@ class _Fold:
     how: EstimateSettings
     progress: bool | None
     title: str
-    number: int
 
     def __call__(self) -> FoldFit:
-        how = self.how
-        title = self.title if how.folds is None else f"{self.title}, fold {self.number}/{how.folds}"
         train, validation, test = (self.points.subset(rows) for rows in self.part)
-        return fit_fold(
-            train, validation, test, self.critics, self.context, how.l2, how.fit, progress=self.progress, title=title
-        )
+        how, shown = self.how, {"progress": self.progress, "title": self.title}
+        return fit_fold(train, validation, test, self.critics, self.context, how.l2, how.fit, **shown)
 
 
 def _summary(
@@ -404,7 +402,13 @@ def _summary(
         batch=batch,
         recipe=Recipe(
             lambda worst, position: explain_held_out(
-                points, list(zip(held_out, critics, strict=True)), "stack", worst, "discrepancy", (how.l2, metric)
+                points,
+                list(zip(held_out, critics, strict=True)),
+                "stack",
+                worst,
+                "discrepancy",
+                (how.l2, metric),
+                batch,
             )
         ),
     )

@@ -169,12 +169,14 @@ class Tally:
     Arguments:
         points: The points, for the number of their coordinates as the user knows them and what these are called.
         worst: How many of the worst points to keep.
+        batch: How many points in a row are a batch of dependent draws; 1 for independent points. Points are then added
+            in whole batches.
     """
 
-    def __init__(self, points: ScoredPoints, worst: int) -> None:
-        self.names = points.names
+    def __init__(self, points: ScoredPoints, worst: int, batch: int = 1) -> None:
+        self.names, self.batch = points.names, batch
         self.count_worst = check_count("worst", worst, 0)
-        self.dtype, self.coordinates = points.dtype, points.coordinates
+        self.dtype, self.device, self.coordinates = points.dtype, points.device, points.coordinates
         self.sums, self.squares = np.zeros(points.outer_dim), np.zeros(points.outer_dim)
         self.values: list[np.ndarray] = []
         self.index: list[np.ndarray] = []
@@ -217,7 +219,7 @@ class Tally:
         """
         values = terms.sum(1)
         self.sums += terms.sum(0)
-        self.squares += np.square(terms).sum(0)
+        self.squares += np.square(terms.reshape(-1, self.batch, terms.shape[1]).sum(1)).sum(0)
         self.values.append(values)
         self.index.append(index)
         if sum(map(len, self.sample)) < _SAMPLE_ROWS:
@@ -236,18 +238,18 @@ class Tally:
             final: The critic to draw.
         """
         values = np.concatenate(self.values)
-        divisor, n = scale(values) or 1.0, len(values)
-        dtype, coordinates = self.dtype, self.coordinates
+        divisor, n = scale(values) or 1.0, len(values) // self.batch
+        dtype, device, coordinates = self.dtype, self.device, self.coordinates
 
         def as_function(x: np.ndarray) -> np.ndarray:
             with torch.no_grad():
-                places = torch.as_tensor(x, dtype=dtype)
+                places = torch.as_tensor(x, dtype=dtype, device=device)
                 if coordinates is None:
                     return final(places)[0].double().cpu().numpy()
                 u = coordinates.points(places).reshape(len(x), -1)
                 return coordinates.field(u, final(u)[0]).double().cpu().numpy()
 
-        # The variance of a sum of n independent terms, from the terms.
+        # The variance of a sum of n independent terms, from the terms; sums of batches are nearly independent.
         variance = np.maximum(self.squares - np.square(self.sums) / n, 0.0) * n / max(1, n - 1)
         return Explanation(
             critic,
@@ -274,6 +276,7 @@ def explain_held_out(
     worst: int,
     quantity: str,
     measure: tuple[float, Metric] | None = None,
+    batch: int = 1,
 ) -> Explanation:
     """Explain a discrepancy over held-out points, or the z-score of a mean Stein value.
 
@@ -284,11 +287,12 @@ def explain_held_out(
         worst: How many of the worst points to keep.
         quantity: What the total is.
         measure: For a discrepancy, the mean of 2(s - λ‖f‖²), the penalty λ and the metric; for a z-score None.
+        batch: How many of the held-out rows in a row are a batch of dependent draws; 1 for independent points.
     """
-    tally = Tally(points, worst)
+    tally = Tally(points, worst, batch)
     penalty, weight = (None, 1.0) if measure is None else (_penalty(*measure), 2.0)
     for index, part_critic in parts:
-        for rows, x, score in _flat_batches(points, index):
+        for rows, x, score in _flat_batches(points, index, batch):
             field = _shaped(part_critic, points.x.shape[1:])
             tally.add(rows, x, score, field, weight, shown=points.original(x), penalty=penalty)
 
@@ -309,8 +313,8 @@ def _penalty(l2: float, metric: Metric) -> Penalty:
     return lambda f: l2 * f.double() * metric.field_in_z(metric.field_in_z(f.double()))
 
 
-def _flat_batches(points: ScoredPoints, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    for rows in index.split(_CONTRIBUTION_ROWS):
+def _flat_batches(points: ScoredPoints, index: Tensor, batch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    for rows in index.split(max(1, _CONTRIBUTION_ROWS // batch) * batch):
         x, score = (part.reshape(len(part), -1) for part in points.take(rows))
         yield rows, x, score
 

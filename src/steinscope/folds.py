@@ -50,12 +50,17 @@ def chain_parts(
     """Stretches of time are held out; of the other batches some validate."""
     share = split[1] / (split[0] + split[1])
     cells = chains.parts(folds or max(2, round(1 / split[2])), generator)
+    # One batch has no standard error. Where there is one split, several stretches may be held out together.
+    least = 1 if folds is not None or len(cells[0]) > chains.batch else 2
     parts = []
-    for held_out in cells if folds is not None else cells[:1]:
-        batches = torch.cat([cell for cell in cells if cell is not held_out]).reshape(-1, chains.batch)
+    for number in range(len(cells) if folds is not None else 1):
+        held_out, others = cells[number : number + least], [*cells[:number], *cells[number + least :]]
+        batches = torch.cat(others).reshape(-1, chains.batch)
         batches = batches[torch.randperm(len(batches), generator=generator)]
         count = min(max(1, round(share * len(batches))), math.ceil(_MOST_VALIDATION / chains.batch))
-        parts.append((torch.cat([chains.left, batches[count:].flatten()]), batches[:count].flatten(), held_out))
+        parts.append(
+            (torch.cat([chains.left, batches[count:].flatten()]), batches[:count].flatten(), torch.cat(held_out))
+        )
     return parts
 
 

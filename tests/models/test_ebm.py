@@ -76,6 +76,10 @@ def test_its_features_are_the_last_hidden_layer():
 def test_errors():
     with pytest.raises(InputError, match="std: expected positive numbers"):
         EBM.perceptron(2, std=-1.0)
+    with pytest.raises(InputError, match="mean: expected finite numbers, got nan"):
+        EBM.perceptron(2, mean=torch.nan)
+    with pytest.raises(InputError, match=r"mean: expected one number or those of a point of shape \(2,\), got \(3,\)"):
+        EBM.perceptron(2, mean=[1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="width: expected a whole number from 1 to 8192, got 0"):
         EBM.perceptron(2, width=0)
     with pytest.raises(InputError, match="net: expected a torch.nn.Module from points to energies, got int"):

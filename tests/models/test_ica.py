@@ -63,7 +63,15 @@ def test_mixing_matrices_are_well_conditioned():
         assert float(torch.linalg.cond(ICA(10, seed=seed).weights.detach())) < 10
 
 
+def test_whole_numbers_are_weights():
+    assert ICA(2, weights=[[1, 0], [0, 2]]).weights.dtype == torch.float32
+
+
 def test_errors():
+    with pytest.raises(InputError, match="weights: expected finite numbers, got "):
+        ICA(2, weights=[[1.0, math.nan], [0.0, 1.0]])
+    with pytest.raises(InputError, match="weights: expected a matrix that can be inverted, and it is singular"):
+        ICA(2, weights=torch.ones(2, 2))
     with pytest.raises(InputError, match=r"weights: expected a matrix of shape \(2, 2\), got \(2, 3\)"):
         ICA(2, weights=torch.zeros(2, 3))
     with pytest.raises(InputError, match="dim: expected a whole number from 1 on, got 0"):

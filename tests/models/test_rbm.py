@@ -1,6 +1,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,7 +65,15 @@ def test_a_perturbation_changes_the_weights_alone():
     assert torch.equal(other.visible, rbm.visible) and torch.equal(other.hidden, rbm.hidden)
 
 
+def test_parts_get_the_type_of_the_weights():
+    rbm = RBM(np.ones((2, 3)), [0, 0], torch.zeros(3))
+    assert rbm.score(torch.zeros(4, 2, dtype=torch.float64)).dtype == torch.float64
+    assert RBM([[1, -1], [1, 1]], [0, 0], [0, 0]).score(torch.zeros(4, 2)).dtype == torch.float32
+
+
 def test_bad_input():
+    with pytest.raises(InputError, match="hidden: expected finite numbers, got "):
+        RBM(torch.zeros(2, 3), torch.zeros(2), torch.full((3,), torch.inf))
     with pytest.raises(InputError, match=r"RBM: expected weights \(d, h\).*got \(2, 3\), \(3,\) and \(3,\)"):
         RBM(torch.zeros(2, 3), torch.zeros(3), torch.zeros(3))
     with pytest.raises(InputError, match="RBM: 17 hidden units are too many to enumerate, at most 16"):

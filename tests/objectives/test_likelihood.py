@@ -49,6 +49,20 @@ def test_chains_start_where_they_are_told_to():
     assert len(ends["persistent"].round(decimals=1).unique(dim=0)) <= 32
 
 
+class Exponential(torch.nn.Module):
+    support = "positive"
+
+    def log_prob(self, x):
+        return -x.sum(1)
+
+
+def test_chains_of_a_model_with_a_support_end_in_it():
+    objective = ContrastiveDivergence(steps=1, epsilon=1e-8)
+    x = torch.full((64, 2), 0.1)
+    objective.begin(Exponential(), x, generator(1))
+    torch.testing.assert_close(objective.sample(Exponential(), x, generator(2)), x, rtol=1e-2, atol=0)
+
+
 def test_persistent_chains_go_on():
     objective = ContrastiveDivergence(steps=5, epsilon=0.1, start="persistent", chains=500)
     x = 5.0 + torch.randn(500, 2, generator=generator(0))
@@ -64,6 +78,7 @@ def test_persistent_chains_go_on():
     [
         (lambda: ContrastiveDivergence(steps=0), "steps: expected a whole number from 1 to 1000000000, got 0"),
         (lambda: ContrastiveDivergence(epsilon=0.0), "epsilon: expected a positive number, got 0.0"),
+        (lambda: ContrastiveDivergence(sigma=-1.0), "sigma: expected a number from 0 on, got -1.0"),
         (lambda: GridLikelihood(1.0, -1.0), "GridLikelihood: expected low < high"),
     ],
 )

@@ -31,8 +31,9 @@ def test_the_loss_of_noise_contrast_is_that_of_a_classifier():
     loss = objective.model_loss(OTHER, x, generator(2))
 
     def probability_of_data(points):
+        # Of three points two are noise.
         ratio = OTHER.log_prob(points) - noise.log_normaliser - noise.gaussian.log_prob(points)
-        return 1 / (1 + torch.exp(-ratio))
+        return 1 / (1 + 2 * torch.exp(-ratio))
 
     source = generator(2)
     drawn = [noise.draw(x, source) for _ in range(2)]
@@ -49,6 +50,19 @@ def test_the_log_normaliser_starts_where_data_and_noise_are_balanced():
         objective.begin(Unnormalised(log_constant), gaussian_points(), generator(1))
         # The mean difference of two Gaussian log-densities, fitted to 4000 points and true, is of order 5 / 8000.
         assert float(objective.auxiliary.log_normaliser.detach()) == pytest.approx(log_constant, abs=0.01)
+
+
+def test_the_loss_is_smallest_at_the_log_normaliser():
+    """Beside noise that is the truth the gradient of the logistic loss is zero there, however much noise there is."""
+    objective, x = NoiseContrast(ratio=5), gaussian_points()
+    objective.begin(TRUTH, x, generator(1))
+    noise = objective.auxiliary
+    with torch.no_grad():
+        noise.log_normaliser.zero_()
+    loss = objective.model_loss(TRUTH, x, generator(2))
+    (gradient,) = torch.autograd.grad(loss, [noise.log_normaliser])
+    # The Gaussian that is fitted to 4000 points differs from the truth by about a hundredth.
+    assert gradient.item() == pytest.approx(0.0, abs=0.02)
 
 
 def test_the_loss_of_conditional_noise_contrast():

@@ -1,13 +1,15 @@
+import numpy as np
 import pytest
 import torch
 
-from steinscope import InputError
-from steinscope.critics import MLP, Linear, Module
+from steinscope import InputError, discrepancy, gof_test
+from steinscope.critics import MLP, Features, Linear, Module
+from steinscope.maps import RandomCosines
 from steinscope.models import RBM
 from steinscope.portfolio.choice import choose_critics, critic_name, is_closed_form, make_learner
 from steinscope.registries import CRITICS
 
-from helpers import context
+from helpers import context, normal
 
 SCORES = torch.zeros(10, 2)
 ENOUGH = 10_000
@@ -58,3 +60,11 @@ def test_critics_of_the_users_have_the_name_of_their_class_and_go_last():
 def test_bad_choices(critics, message):
     with pytest.raises(InputError, match=message):
         choose_critics(critics, SCORES, 10, "test")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_critics_of_the_users_work_in_the_type_of_the_points(dtype):
+    critic, x = Features(RandomCosines(2, count=20)), normal(100, 2).to(dtype)
+    found = gof_test(x, -x, critics=[critic], blocks=2)
+    assert found.critics[0].name == "Features" and critic.feature_map.phases.dtype == torch.float32
+    assert discrepancy(x, -x, critics=[critic], folds=None).values.dtype == np.float64

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from steinscope import InputError
-from steinscope.support.tensors import check_coordinates
+from steinscope.support.tensors import check_coordinates, check_numbers
 
 
 def test_points_become_vectors():
@@ -23,3 +23,17 @@ def test_points_become_vectors():
 def test_points_that_are_none_are_refused(x, message):
     with pytest.raises(InputError, match=message):
         check_coordinates(x, 1, "this model")
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        ("a", "mean: expected numbers, got str"),
+        (torch.ones(2, dtype=torch.complex64), "mean: expected real numbers, got a tensor of complex64 on cpu"),
+        (torch.ones(2, device="meta"), "mean: expected real numbers, got a tensor of float32 on meta"),
+        ([1.0, float("inf")], r"mean: expected finite numbers, got \[1.0, inf\]"),
+    ],
+)
+def test_what_is_no_finite_number_is_refused(value, message):
+    with pytest.raises(InputError, match=message):
+        check_numbers("mean", value)

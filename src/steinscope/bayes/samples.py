@@ -229,6 +229,8 @@ def _scored(
 def _common_metric(sources: Sequence[ScoredPoints]) -> Metric:
     """Each coordinate in units of its standard deviation over all samples, which count equally."""
     rows = min(_METRIC_ROWS, *(len(points) for points in sources))
-    taken = [points.take(torch.linspace(0, len(points) - 1, rows).round().long()) for points in sources]
+    taken = [
+        points.take(torch.linspace(0, len(points) - 1, rows, dtype=torch.float64).round().long()) for points in sources
+    ]
     x, score = (torch.cat([flattened(part).double().cpu() for part in parts]) for parts in zip(*taken, strict=True))
     return Metric.scaled(x, score)

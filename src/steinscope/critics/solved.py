@@ -15,7 +15,7 @@ from steinscope.maps.features import Affine, FeatureMap, as_feature_map
 from steinscope.shapes import PerPoint, Points, flattened
 from steinscope.support.tensors import check_tensor
 
-__all__ = ["Features", "Linear", "Moments"]
+__all__ = ["Features", "Linear", "Moments", "ridge_solutions"]
 
 
 class Moments(NamedTuple):
@@ -25,13 +25,23 @@ class Moments(NamedTuple):
     cross: Float[Tensor, "d k"]
     dtype: torch.dtype
 
-    def solutions(self, l2: float, ridges: Sequence[float]) -> list[Tensor]:
-        r"""The weights $W = \frac{1}{2\lambda} C (G + rI)^{-1}$ for several ridges r, from one eigendecomposition."""
-        eigenvalues, vectors = torch.linalg.eigh(self.gram)
-        level = float(self.gram.diagonal().mean()) or 1.0
-        rotated = self.cross @ vectors / (2 * l2)
-        spectrum = eigenvalues.clamp_min(0.0)
-        return [((rotated / (spectrum + ridge * level)) @ vectors.T).to(self.dtype) for ridge in ridges]
+
+def ridge_solutions(
+    gram: Float[Tensor, "k k"], cross: Float[Tensor, "d k"], l2: float, ridges: Sequence[float]
+) -> Iterator[Float[Tensor, "d k"]]:
+    r"""The weights $W = \frac{1}{2\lambda} C (G + rI)^{-1}$ for several ridges r, from one eigendecomposition.
+
+    Arguments:
+        gram: The mean G of φφᵀ.
+        cross: The mean C of s φᵀ + (∂φ/∂x)ᵀ.
+        l2: The penalty λ.
+        ridges: Each r, as a share of the mean diagonal entry of G.
+    """
+    eigenvalues, vectors = torch.linalg.eigh(gram)
+    level = float(gram.diagonal().mean()) or 1.0
+    rotated, spectrum = cross @ vectors / (2 * l2), eigenvalues.clamp_min(0.0)
+    for ridge in ridges:
+        yield (rotated / (spectrum + ridge * level)) @ vectors.T
 
 
 class Features(Critic):
@@ -88,8 +98,9 @@ class Features(Critic):
 
     def solve_path(self, batches: Batches, l2: float, ridges: Sequence[float]) -> Iterator[float]:
         """Set W for one ridge after the other."""
-        for ridge, weights in zip(ridges, self.moments(batches).solutions(l2, ridges), strict=True):
-            self.set_weights(weights)
+        gram, cross, dtype = self.moments(batches)
+        for ridge, weights in zip(ridges, ridge_solutions(gram, cross, l2, ridges), strict=True):
+            self.set_weights(weights.to(dtype))
             yield ridge
 
     def set_weights(self, weights: Tensor) -> None:

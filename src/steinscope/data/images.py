@@ -152,7 +152,15 @@ def _read_idx(file: Any, path: Path, is_compressed: bool) -> np.ndarray:
 
 
 def write_idx(path: str | Path, array: np.ndarray) -> None:
-    """Write an array as an idx file, compressed where the name ends in .gz."""
+    """Write an array as an idx file, compressed where the name ends in .gz.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     write_idx(f"{place}/numbers.gz", np.arange(3, dtype=np.uint8))
+        ...     read_idx(f"{place}/numbers.gz")
+        array([0, 1, 2], dtype=uint8)
+    """
     path = check_path("path", path)
     if not isinstance(array, np.ndarray):
         raise InputError("array", f"expected a NumPy array, got an object of type {type(array).__name__}")
@@ -166,11 +174,16 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
 
 
 def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n size size"]:
-    """Synthetic images for trials: a bright, blurred bar or ring on black, at a random place and angle."""
+    """Synthetic images for trials: a bright, blurred bar or ring on black, at a random place and angle.
+
+    Example:
+        >>> synthetic_images(3, size=8).shape
+        torch.Size([3, 8, 8])
+    """
     check_count("size", size, 1, _MOST_SIDE)
     check_count("n", n, 1, _MOST_PIXELS // size**2)
     generator = make_generator(seed, purpose="sample")
-    grid = (torch.arange(size) + 0.5) / size - 0.5
+    grid = (torch.arange(size, dtype=torch.float32) + 0.5) / size - 0.5
     y, x = torch.meshgrid(grid, grid, indexing="ij")
     centre = 0.3 * torch.rand(n, 2, 1, 1, generator=generator, dtype=torch.float32) - 0.15
     x, y = x - centre[:, 0], y - centre[:, 1]
@@ -184,7 +197,12 @@ def synthetic_images(n: int, size: int = 28, seed: Seed = 0) -> UInt8[Tensor, "n
 
 
 def to_logits(images: UInt8[Tensor, "n *shape"], seed: Seed = 0) -> Float[Tensor, "n *shape"]:
-    """Pixels with uniform noise, scaled to (0, 1), as logits in float32."""
+    """Pixels with uniform noise, scaled to (0, 1), as logits in float32.
+
+    Example:
+        >>> to_logits(synthetic_images(2)).shape
+        torch.Size([2, 28, 28])
+    """
     check_tensor("images", images, torch.uint8)
     generator = make_generator(seed, images.device, purpose="sample")
     result = torch.empty(images.shape, dtype=torch.float32, device=images.device)
@@ -199,7 +217,13 @@ def to_logits(images: UInt8[Tensor, "n *shape"], seed: Seed = 0) -> Float[Tensor
 
 
 def from_logits(logits: Float[Tensor, "n *shape"]) -> UInt8[Tensor, "n *shape"]:
-    """The pixels, 0 to 255, that these logits belong to. The inverse of `to_logits`, whatever its noise."""
+    """The pixels, 0 to 255, that these logits belong to. The inverse of `to_logits`, whatever its noise.
+
+    Example:
+        >>> images = synthetic_images(2)
+        >>> bool((from_logits(to_logits(images)) == images).all())
+        True
+    """
     z = torch.sigmoid(check_tensor("logits", logits).double())
     return (z * _LEVELS).floor().clamp(0, _LEVELS - 1).to(torch.uint8)
 
@@ -215,6 +239,12 @@ def bits_per_dim(log_prob: Float[Tensor, " n"], logits: Float[Tensor, "n *shape"
 
     The density of a pixel with its noise is that of the logits divided by the determinant. By Jensen's inequality its
     mean log over the noise is at most the log-probability of the pixel, so the bits are an upper bound.
+
+    Example:
+        >>> logits = to_logits(synthetic_images(1, size=2))
+        >>> uniform = torch.nn.functional.logsigmoid(torch.stack([logits, -logits])).sum((0, 2, 3))
+        >>> bits_per_dim(uniform, logits)  # of uniform pixels
+        tensor([8.0000], dtype=torch.float64)
     """
     check_tensor("logits", logits)
     n = len(logits) if logits.ndim else 0

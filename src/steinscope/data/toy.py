@@ -34,12 +34,23 @@ def draw_toy(name: str, n: int, seed: Seed = 0) -> PlanePoints:
 
 
 def moons(n: int, seed: Seed = 0) -> PlanePoints:
-    """Two interleaving half circles, with Gaussian noise."""
+    """Two interleaving half circles, with Gaussian noise.
+
+    Example:
+        >>> moons(100).shape
+        torch.Size([100, 2])
+    """
     return _moons(check_sample_size("n", n), make_generator(seed, purpose="sample"))
 
 
 def moons_density(components: int = 100) -> torch.distributions.MixtureSameFamily:
-    """The density of `moons`, as a mixture of Gaussians that are dense along the half circles."""
+    """The density of `moons`, as a mixture of Gaussians that are dense along the half circles.
+
+    Example:
+        >>> from steinscope import gof_test
+        >>> gof_test(moons(500), moons_density(), critics="closed form").rejected
+        False
+    """
     check_count("components", components, 1, 10**6)
     angle = math.pi * (torch.arange(components, dtype=torch.float32) + 0.5) / components
     centres = torch.cat([_moon(angle, torch.full((components,), upper)) for upper in (True, False)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -106,6 +106,7 @@ def explain_orders(
     critic: CriticChoice,
     expected_z: float,
     worst: int,
+    batch: int = 1,
 ) -> Explanation:
     """Go through the blocks again with one critic, and add up what coordinates and points contribute to its z-score.
 
@@ -117,11 +118,10 @@ def explain_orders(
         critic: The critic.
         expected_z: Its z-score in the test.
         worst: How many of the worst points to keep.
+        batch: How many rows in a row of a block belong together, as dependent draws of a chain do.
     """
-    tally, changed = (
-        Tally(points, worst),
-        InputError("explain", "x or the model has changed since the test; test again"),
-    )
+    tally = Tally(points, worst, batch)
+    changed = InputError("explain", "x or the model has changed since the test; test again")
     shape = len(points), points.outer_dim
     terms = np.zeros(shape) if points.in_memory else temporary_rows(shape, torch.float64)
     is_tested = np.zeros(len(points), dtype=bool)
@@ -137,7 +137,10 @@ def explain_orders(
         run_blocks(order.moved, order.parts, [learner], trial)
     if not math.isclose(float(terms.sum()), expected_z, rel_tol=1e-3, abs_tol=1e-2):
         raise changed
-    for rows in np.array_split(np.flatnonzero(is_tested), math.ceil(len(points) / VISIT_ROWS)):
+    # Blocks are of whole batches, so what was tested is, too.
+    tested = np.flatnonzero(is_tested).reshape(-1, batch)
+    for batches in np.array_split(tested, min(len(tested), math.ceil(len(points) / VISIT_ROWS))):
+        rows = batches.reshape(-1)
         shown = points.original(points.take(torch.from_numpy(rows))[0])
         tally.add_terms(rows, shown.detach().cpu().numpy(), terms[rows])
     learner.refit()
@@ -146,6 +149,4 @@ def explain_orders(
         f, slopes = learner.field(metric.points(x))
         return metric.field_in_x(f), slopes
 
-    found = tally.finish(learner.name, "z-score", lambda values: 1.0, final)
-    # Draws of chains are worth fewer independent ones.
-    return replace(found, stderr=found.stderr * math.sqrt(order.context.time))
+    return tally.finish(learner.name, "z-score", lambda values: 1.0, final)

@@ -198,13 +198,15 @@ def prequential_test(
                 "explain", "the points stayed on the cluster; test some of them in memory and explain that"
             )
         critic, passages = ways[position]
-        return explain_orders(points, passages, critic, results[position].z, worst)
+        batch = 1 if chains is None else chains.batch
+        return explain_orders(points, passages, critic, results[position].z, worst, batch)
 
     return TestResult(
         soft_maximum(np.array([result.z for result in results])),
         _joined(members),
         alpha,
-        f"Learned Stein test, {blocks} prequential blocks" + (f", {repeats} orders" if repeats > 1 else ""),
+        # Chains are divided into whole stretches of time, maybe more of them or fewer than were asked for.
+        f"Learned Stein test, {len(first.parts)} prequential blocks" + (f", {repeats} orders" if repeats > 1 else ""),
         len(points),
         points.dim,
         tuple(results),

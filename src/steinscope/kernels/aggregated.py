@@ -56,6 +56,13 @@ def ksdagg_test(
         alpha: The level.
         seed: The source of the signs.
         jobs: How many bandwidths run at once, as in `gof_test`; by default one after the other.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> x = Gaussian(torch.zeros(2)).sample(500)
+        >>> right, wrong = Gaussian(torch.zeros(2)), Gaussian(torch.ones(2))
+        >>> ksdagg_test(x, right).rejected, ksdagg_test(x, wrong).rejected
+        (False, True)
     """
     alpha = check_level("alpha", alpha)
     if jobs is not None:

@@ -54,6 +54,13 @@ def fssd_test(
         draws: How many draws from the null distribution.
         alpha: The level.
         seed: The source of split, first locations and draws.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> x = Gaussian(torch.zeros(2)).sample(500)
+        >>> right, wrong = Gaussian(torch.zeros(2)), Gaussian(torch.ones(2))
+        >>> fssd_test(x, right).rejected, fssd_test(x, wrong).rejected
+        (False, True)
     """
     alpha, train_share = check_level("alpha", alpha), check_level("train_share", train_share)
     check_count("locations", locations, most=MOST_LOCATIONS)

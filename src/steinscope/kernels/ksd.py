@@ -63,6 +63,13 @@ def ksd_test(
         seed: The source of signs and of the split.
         jobs: The number of strips of 2048 rows of the matrix that run at once, as in `gof_test`; by default one after
             the other.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> x = Gaussian(torch.zeros(2)).sample(500)
+        >>> right, wrong = Gaussian(torch.zeros(2)), Gaussian(torch.ones(2))
+        >>> ksd_test(x, right).rejected, ksd_test(x, wrong).rejected
+        (False, True)
     """
     alpha = check_level("alpha", alpha)
     if jobs is not None:
@@ -114,6 +121,13 @@ def linear_ksd_test(
         metric: As in `ksd_test`.
         alpha: The level.
         seed: The source of the pairs and of the split.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> x = Gaussian(torch.zeros(2)).sample(500)
+        >>> right, wrong = Gaussian(torch.zeros(2)), Gaussian(torch.ones(2))
+        >>> linear_ksd_test(x, right).rejected, linear_ksd_test(x, wrong).rejected
+        (False, True)
     """
     alpha = check_level("alpha", alpha)
     sample = make_sample(x, model, metric, support, chains=chains)
@@ -179,6 +193,13 @@ def ksd_estimate(
         metric: As in `ksd_test`. The discrepancy depends on the coordinates, and those of `"scores"` depend on the
             model, so that the default is `"identity"` here.
         seed: The source of the pairs and of the split.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> x = Gaussian(torch.zeros(2)).sample(500)
+        >>> near, far = (ksd_estimate(x, Gaussian(torch.full((2,), shift))).value for shift in (0.2, 1.0))
+        >>> near < far
+        True
     """
     check_choice("estimator", estimator, ("quadratic", "linear"))
     sample = make_sample(x, model, metric, support)

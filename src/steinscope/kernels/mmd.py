@@ -43,6 +43,12 @@ def mmd_test(
         draws: How many permutations.
         alpha: The level.
         seed: The source of the permutations.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> x, others = (Gaussian(torch.zeros(2)).sample(300, seed) for seed in (0, 1))
+        >>> mmd_test(x, others).rejected, mmd_test(x, others + 1.0).rejected
+        (False, True)
     """
     alpha = check_level("alpha", alpha)
     check_count("draws", draws, most=MOST_DRAWS)

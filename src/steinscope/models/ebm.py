@@ -19,7 +19,7 @@ from steinscope.maps.layers import linear_layers
 from steinscope.shapes import Points, flattened
 from steinscope.support.checks import check_count, check_depth, check_width
 from steinscope.support.randomness import Seed, make_generator
-from steinscope.support.tensors import check_coordinates
+from steinscope.support.tensors import check_coordinates, check_numbers
 
 __all__ = ["EBM", "HiddenFeatures", "Perceptron"]
 
@@ -106,11 +106,10 @@ class EBM(nn.Module):
         self.dim = math.prod(self.shape)
         self.net = net
         dtype, _ = placement(net, torch.float32, torch.device("cpu"))
-        mean, std = (torch.as_tensor(part, dtype=dtype).detach() for part in (mean, std))
+        mean, std = (self._of_each_coordinate(name, part).to(dtype) for name, part in (("mean", mean), ("std", std)))
         if not bool((std > 0).all()):
             raise InputError("std", "expected positive numbers")
-        self.mean = nn.Parameter(mean.expand(self.shape).flatten().clone())
-        self.log_std = nn.Parameter(std.log().expand(self.shape).flatten().clone())
+        self.mean, self.log_std = nn.Parameter(mean.clone()), nn.Parameter(std.log())
 
     @classmethod
     def perceptron(
@@ -126,6 +125,16 @@ class EBM(nn.Module):
         """The paper's: with a `Perceptron`, whose score is in closed form and whose last layer gives `features`."""
         coordinates = math.prod(dim) if isinstance(dim, Sequence) else dim
         return cls(Perceptron(coordinates, width, depth, seed=seed), dim, mean=mean, std=std)
+
+    def _of_each_coordinate(self, name: str, value: Any) -> Float[Tensor, " d"]:
+        numbers = check_numbers(name, value)
+        try:
+            return numbers.expand(self.shape).flatten()
+        except RuntimeError:
+            came = tuple(numbers.shape)
+            raise InputError(
+                name, f"expected one number or those of a point of shape {self.shape}, got {came}"
+            ) from None
 
     def energy(self, x: Points) -> Float[Tensor, " n"]:
         """E(x) at each point, without the Gaussian."""

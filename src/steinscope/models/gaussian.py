@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steinscope.errors import InputError, first_line
+from steinscope.errors import InputError
 from steinscope.shapes import Points
 from steinscope.support.checks import check_sample_size
 from steinscope.support.randomness import Seed, make_generator
-from steinscope.support.tensors import check_coordinates
+from steinscope.support.tensors import check_coordinates, check_numbers
 
 __all__ = ["Gaussian"]
 
@@ -35,18 +34,18 @@ class Gaussian(nn.Module):
 
     def __init__(self, mean: Any, covariance: Any = None, *, std: Any = None) -> None:
         super().__init__()
-        mean = _as_tensor(mean, "mean")
+        mean = check_numbers("mean", mean)
         if mean.ndim != 1 or len(mean) == 0:
             raise InputError("mean", f"expected a vector of d numbers, got shape {tuple(mean.shape)}")
         if covariance is not None and std is not None:
             raise InputError("std", "give either covariance or std, got both")
         if covariance is None:
-            scale = _as_tensor(1.0 if std is None else std, "std").to(mean)
+            scale = check_numbers("std", 1.0 if std is None else std).to(mean)
             if scale.shape not in ((), mean.shape) or not bool((scale > 0).all()):
                 raise InputError("std", f"expected one positive number or {len(mean)} of them, got {std}")
             cholesky = torch.diag(scale.expand(len(mean)))
         else:
-            covariance = _as_tensor(covariance, "covariance").to(mean)
+            covariance = check_numbers("covariance", covariance).to(mean)
             if covariance.shape != (len(mean), len(mean)):
                 expected = (len(mean), len(mean))
                 raise InputError("covariance", f"expected shape {expected}, got {tuple(covariance.shape)}")
@@ -83,16 +82,3 @@ class Gaussian(nn.Module):
         n, generator = check_sample_size("n", n), make_generator(seed, self.mean.device, purpose="sample")
         noise = torch.randn(n, len(self.mean), generator=generator, dtype=self.mean.dtype, device=self.mean.device)
         return noise @ self.cholesky.tril().T + self.mean
-
-
-def _as_tensor(value: Any, name: str) -> Tensor:
-    try:
-        tensor = torch.as_tensor(
-            value, dtype=None if isinstance(value, Tensor | np.ndarray) else torch.float32
-        ).detach()
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise InputError(name, f"expected numbers, got {type(value).__name__} ({first_line(error)})") from error
-    tensor = tensor if tensor.is_floating_point() else tensor.float()
-    if not bool(tensor.isfinite().all()):
-        raise InputError(name, f"expected finite numbers, got {value}")
-    return tensor

@@ -13,7 +13,7 @@ from torch.nn import functional
 from steinscope.errors import InputError
 from steinscope.support.checks import check_count, check_number, check_sample_size
 from steinscope.support.randomness import Seed, make_generator
-from steinscope.support.tensors import check_coordinates
+from steinscope.support.tensors import check_coordinates, check_numbers
 
 __all__ = ["ICA", "UnnormalisedICA"]
 
@@ -41,9 +41,11 @@ class ICA(nn.Module):
     ) -> None:
         super().__init__()
         dim, smoothing = check_count("dim", dim), check_number("smoothing", smoothing, over=0)
-        weights = _random_unmixing(dim, seed) if weights is None else torch.as_tensor(weights).detach()
+        weights = _random_unmixing(dim, seed) if weights is None else check_numbers("weights", weights)
         if weights.shape != (dim, dim):
             raise InputError("weights", f"expected a matrix of shape {(dim, dim)}, got {tuple(weights.shape)}")
+        if not bool(torch.linalg.slogdet(weights.double()).logabsdet.isfinite()):
+            raise InputError("weights", "expected a matrix that can be inverted, and it is singular")
         if source not in ("logistic", "laplace"):
             raise InputError("source", f'expected "logistic" or "laplace", got {source!r}')
         # An inverse comes column by column, and safetensors wants rows.

@@ -14,7 +14,7 @@ from steinscope.errors import InputError
 from steinscope.maps.features import FeatureMap
 from steinscope.support.checks import check_count, check_sample_size, check_steps
 from steinscope.support.randomness import Seed, make_generator, normal_rows, uniform_rows
-from steinscope.support.tensors import check_coordinates
+from steinscope.support.tensors import check_coordinates, check_numbers
 
 __all__ = ["RBM", "TanhFeatures"]
 
@@ -36,14 +36,19 @@ class RBM(nn.Module):
 
     def __init__(self, weights: Any, visible: Any, hidden: Any) -> None:
         super().__init__()
-        weights, visible, hidden = (torch.as_tensor(part).detach().clone() for part in (weights, visible, hidden))
+        weights, visible, hidden = (
+            check_numbers(name, part).clone()
+            for name, part in (("weights", weights), ("visible", visible), ("hidden", hidden))
+        )
         if weights.ndim != 2 or visible.shape != weights.shape[:1] or hidden.shape != weights.shape[1:]:
             raise InputError(
                 "RBM",
                 "expected weights (d, h), visible (d) and hidden (h), "
                 f"got {tuple(weights.shape)}, {tuple(visible.shape)} and {tuple(hidden.shape)}",
             )
-        self.weights, self.visible, self.hidden = (nn.Parameter(part) for part in (weights, visible, hidden))
+        self.weights, self.visible, self.hidden = (
+            nn.Parameter(part.to(weights)) for part in (weights, visible, hidden)
+        )
 
     @classmethod
     def random(cls, dim: int, hidden: int, seed: Seed = 0) -> RBM:

@@ -74,6 +74,11 @@ def grid_log_normaliser(
         size: Cells along each axis.
         like: A tensor whose type and device the grid has.
         shift: Where in its cell each point lies, from 0 to 1 along each axis; by default in the middle.
+
+    Example:
+        >>> from steinscope import from_log_prob
+        >>> round(float(grid_log_normaliser(from_log_prob(lambda x: -0.5 * (x**2).sum(1))).exp()), 3)  # 2π
+        6.283
     """
     low = check_number("low", low)
     high, size = check_number("high", high, over=low), check_count("size", size, 1, _MOST_CELLS)
@@ -118,7 +123,7 @@ class ContrastiveDivergence(TrainingObjective):
         check_choice("start", start, ("data", "noise", "persistent"))
         check_count("chains", chains)
         self.steps, self.epsilon, self.start, self.chains = steps, epsilon, start, chains
-        self.sigma = math.sqrt(2 * epsilon) if sigma is None else sigma
+        self.sigma = math.sqrt(2 * epsilon) if sigma is None else check_number("sigma", sigma, least=0)
         self.auxiliary: nn.Module | None = None
 
     @property
@@ -152,7 +157,8 @@ class ContrastiveDivergence(TrainingObjective):
         state = sampler.begin(x)
         for _ in range(self.steps):
             state, _ = sampler(state, generator)
-        return state.x
+        # Where the model has a support, chains move in unconstrained coordinates.
+        return state.original
 
 
 class _Chains(nn.Module):

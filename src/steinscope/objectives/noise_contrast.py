@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -19,12 +20,12 @@ __all__ = ["ConditionalNoiseContrast", "NoiseContrast"]
 
 
 class NoiseContrast(TrainingObjective):
-    r"""Tell data from noise by $\log q(x) - c - \log p_{noise}(x)$, with c the learned log-normaliser.
+    r"""Tell data from noise by $\log q(x) - c - \log p_{noise}(x) - \log \nu$, with c the learned log-normaliser.
 
-    The noise is a Gaussian with the data's mean and covariance.
+    The noise is a Gaussian with the data's mean and covariance, of which there are ν points for each data point.
 
     Arguments:
-        ratio: Noise points for each data point.
+        ratio: How many noise points there are for each data point, ν.
     """
 
     def __init__(self, ratio: int = 1) -> None:
@@ -34,7 +35,7 @@ class NoiseContrast(TrainingObjective):
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Fit the noise, and start the log-normaliser where data and noise are balanced."""
-        noise = _Noise(x)
+        noise = _Noise(x, self.ratio)
         with torch.no_grad():
             noise.log_normaliser.copy_((log_prob_at(model, x) - noise.log_prob(x)).mean())
         self.auxiliary = noise
@@ -43,17 +44,18 @@ class NoiseContrast(TrainingObjective):
         """The logistic loss of data against noise."""
         noise = self.auxiliary
         assert isinstance(noise, _Noise)
-        loss = functional.softplus(-noise.log_ratio(model, x)).mean()
+        loss = functional.softplus(-noise.log_odds(model, x)).mean()
         for _ in range(self.ratio):
-            loss = loss + functional.softplus(noise.log_ratio(model, noise.draw(x, generator))).mean()
+            loss = loss + functional.softplus(noise.log_odds(model, noise.draw(x, generator))).mean()
         return loss
 
 
 class _Noise(nn.Module):
     """A Gaussian fitted to the data, which is not trained, and the log-normaliser, which is."""
 
-    def __init__(self, x: Points) -> None:
+    def __init__(self, x: Points, ratio: int) -> None:
         super().__init__()
+        self.log_ratio = math.log(ratio)
         flat = flattened(x).double()
         covariance = torch.atleast_2d(torch.cov(flat.T))
         covariance.diagonal().add_(1e-6 * covariance.diagonal().mean())
@@ -64,8 +66,9 @@ class _Noise(nn.Module):
     def log_prob(self, x: Points) -> torch.Tensor:
         return self.gaussian.log_prob(flattened(x))
 
-    def log_ratio(self, model: Any, x: Points) -> torch.Tensor:
-        return log_prob_at(model, x) - self.log_normaliser - self.log_prob(x)
+    def log_odds(self, model: Any, x: Points) -> torch.Tensor:
+        """The logarithm of how much more likely it is that points are data than that they are noise."""
+        return log_prob_at(model, x) - self.log_normaliser - self.log_prob(x) - self.log_ratio
 
     def draw(self, like: Points, generator: torch.Generator) -> Points:
         noise = normal_rows(flattened(like), generator) @ self.gaussian.cholesky.T + self.gaussian.mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -115,7 +116,9 @@ def _own_learner(critic: Critic, context: Context) -> Learner:
     """A critic of the user's takes points as the user knows them."""
     name = type(critic).__name__
     if isinstance(critic, Features):
-        learner = FeatureLearner(InCoordinates(critic.feature_map, context.metric))
+        # A copy of the type of the points, as of critics that are trained.
+        own = copy.deepcopy(critic.feature_map).to(dtype=context.dtype, device=context.metric.centre.device)
+        learner = FeatureLearner(InCoordinates(own, context.metric))
         learner.name = name
         return learner
     return CriticLearner(Rescaled(critic, context.metric, context.shape), name, seed=context.seed)

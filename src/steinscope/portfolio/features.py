@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from steinscope.critics.solved import ridge_solutions
 from steinscope.densities import placement
 from steinscope.maps.features import FeatureMap, InCoordinates, as_feature_map
 from steinscope.portfolio.learner import Context, Learner
 from steinscope.shapes import FlatPoints, PerPoint
 
-__all__ = ["FeatureLearner", "ModelFeatureLearner", "ridge_solutions"]
+__all__ = ["RIDGES", "FeatureLearner", "ModelFeatureLearner"]
 
 RIDGES = tuple(10.0**k for k in range(1, -8, -1))
 
@@ -60,15 +61,6 @@ class FeatureLearner(Learner):
         for weights in ridge_solutions(gram, cross, l2, ridges):
             self.weights = weights.to(self.dtype)
             yield
-
-
-def ridge_solutions(gram: Tensor, cross: Tensor, l2: float, ridges: tuple[float, ...]) -> Iterator[Tensor]:
-    r"""$\frac{1}{2\lambda} C (G + rI)^{-1}$ for several r, each a share of the mean diagonal entry of G."""
-    eigenvalues, vectors = torch.linalg.eigh(gram)
-    level = float(gram.diagonal().mean()) or 1.0
-    rotated, spectrum = cross @ vectors / (2 * l2), eigenvalues.clamp_min(0.0)
-    for ridge in ridges:
-        yield (rotated / (spectrum + ridge * level)) @ vectors.T
 
 
 class ModelFeatureLearner(FeatureLearner):

@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from steinscope.critics.solved import ridge_solutions
 from steinscope.maps.radial import KernelName, median_distance, radial, squared_distances
-from steinscope.portfolio.features import RIDGES, ridge_solutions
+from steinscope.portfolio.features import RIDGES
 from steinscope.portfolio.learner import Context, Learner
 from steinscope.shapes import FlatPoints, PerPoint
 

@@ -46,6 +46,12 @@ def draw_samples(
         step_size: The size of a step; by default `tune_step_size` finds one.
         seed: The source of all noise.
         progress: As in `run_chains`.
+
+    Example:
+        >>> from steinscope.models import Gaussian
+        >>> samples, how = draw_samples(Gaussian(torch.zeros(2)), 5)
+        >>> samples.shape, how
+        ((5, 2), 'exact')
     """
     check_sample_size("n", n)
     if step_size is not None:

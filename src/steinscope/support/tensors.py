@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from steinscope.errors import InputError
+from steinscope.errors import InputError, first_line
 
-__all__ = ["check_coordinates", "check_tensor"]
+__all__ = ["check_coordinates", "check_numbers", "check_tensor"]
 
 
 def check_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor:
@@ -33,6 +34,31 @@ def check_tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Ten
     if value.dtype != dtype if dtype is not None else not value.is_floating_point():
         raise InputError(name, f"expected a tensor of {wanted}, got a tensor of {_short(value.dtype)}")
     return value
+
+
+def check_numbers(name: str, value: Any) -> Tensor:
+    """Finite numbers as a tensor, without a graph: of their own floating type if they have one, otherwise float32.
+
+    Arguments:
+        name: What the user calls them.
+        value: What came: a tensor, an array, a list or a number.
+
+    Example:
+        >>> check_numbers("mean", [1, 2])
+        tensor([1., 2.])
+    """
+    try:
+        # The type of lists is not that of `torch.set_default_dtype`.
+        dtype = None if isinstance(value, Tensor | np.ndarray) else torch.float32
+        tensor = torch.as_tensor(value, dtype=dtype).detach()
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(name, f"expected numbers, got {type(value).__name__} ({first_line(error)})") from error
+    if tensor.is_complex() or tensor.is_meta:
+        raise InputError(name, f"expected real numbers, got a tensor of {_short(tensor.dtype)} on {tensor.device}")
+    tensor = tensor if tensor.is_floating_point() else tensor.float()
+    if not bool(tensor.isfinite().all()):
+        raise InputError(name, f"expected finite numbers, got {value}")
+    return tensor
 
 
 def check_coordinates(x: Any, dim: int, what: str = "this critic") -> Tensor:
