@@ -298,9 +298,9 @@ def dependence_note(points: ScoredPoints) -> str | None:
         return None
     lag = int(found.amax(1).argmax()) + 1
     return (
-        f"rows are correlated with earlier ones (autocorrelation {float(found.max()):.2f} at lag {lag}), and this p-value is "
-        "for independent points: if these are draws of Markov chains, pass them as (chains, draws, ...) with chains=True "
-        "(--chains); if rows are only sorted, by class for instance, it does not matter"
+        f"rows are correlated with earlier ones (autocorrelation {float(found.max()):.2f} at lag {lag}), and this "
+        "p-value is for independent points: if these are draws of Markov chains, pass them as (chains, draws, ...) "
+        "with chains=True (--chains); if rows are only sorted, by class for instance, it does not matter"
     )
 
 

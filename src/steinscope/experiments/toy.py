@@ -20,7 +20,7 @@ from steinscope.data.toy import TOY, draw_toy
 from steinscope.experiments.rates import FIRST_SEED
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.experiments.search import SEARCH_SEED, best_points, grid_points
-from steinscope.experiments.toy_truth import true_log_likelihood
+from steinscope.data.toy_densities import true_log_likelihood
 from steinscope.models.ebm import EBM
 from steinscope.objectives.base import TrainingObjective
 from steinscope.objectives.learned_stein import LearnedStein

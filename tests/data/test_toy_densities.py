@@ -5,7 +5,7 @@ import torch
 
 from steinscope import from_log_prob, gof_test
 from steinscope.data.toy import TOY, draw_toy
-from steinscope.experiments.toy_truth import _DENSITIES, true_log_likelihood
+from steinscope.data.toy_densities import _DENSITIES, true_log_likelihood
 
 SMOOTH = [name for name in _DENSITIES if name not in ("checkerboard", "moons")]
 
