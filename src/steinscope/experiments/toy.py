@@ -17,10 +17,10 @@ from torch import Tensor
 
 from steinscope.critics.mlp import MLP
 from steinscope.data.toy import TOY, draw_toy
+from steinscope.data.toy_densities import true_log_likelihood
 from steinscope.experiments.rates import FIRST_SEED
 from steinscope.experiments.runner import Experiment, Trial, write_csv
 from steinscope.experiments.search import SEARCH_SEED, best_points, grid_points
-from steinscope.data.toy_densities import true_log_likelihood
 from steinscope.models.ebm import EBM
 from steinscope.objectives.base import TrainingObjective
 from steinscope.objectives.learned_stein import LearnedStein
