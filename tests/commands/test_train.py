@@ -87,8 +87,12 @@ def test_two_processes_make_the_run_that_one_makes(here, command):
     last = "checkpoints/step-000000010.safetensors"
     first, second = load_file(here / "one" / last), load_file(here / "two" / last)
     assert set(first) == set(second)
+    # The last bias is a constant of the energy. It changes no density, and its gradient is nothing but rounding.
+    constant = "net.layers.2.bias"
+    assert sum(key.endswith(constant) for key in first) == 3
     for key in first:
-        torch.testing.assert_close(first[key], second[key], atol=1e-5, rtol=1e-5, msg=key)
+        if not key.endswith(constant):
+            torch.testing.assert_close(first[key], second[key], atol=1e-5, rtol=1e-5, msg=key)
 
 
 @pytest.mark.slow

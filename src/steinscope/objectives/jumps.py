@@ -13,8 +13,9 @@ for every function h. With $h = \nabla_\theta \log q$ this is the gradient of $E
 loss of conditional noise contrast (Ceylan and Gutmann 2018) with these jumps for noise.
 
 A discrepancy is a squared score, and this loss has no unit. So it is multiplied by the mean squared derivative of the
-log-density along the jumps, $E\,(s \cdot (y - z))^2 / E\,\|y - z\|^2$ with s the model's score. Where the points hardly
-vary in some direction, scores are large there and jumps are short, so that such directions do not count.
+log-density along the jumps, $E\,(s \cdot (y - z))^2 / E\,\|y - z\|^2$ with s the model's score. If the points hardly vary
+in some direction, scores are large there and jumps are short, so that such directions do not count. The mean is over a
+few points that stay the same, and not over the batch, so that several processes that share a batch have one unit.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from steinscope.densities import log_prob_at
+from steinscope.densities import as_density, log_prob_at
 from steinscope.shapes import Points, Scalar, flattened
 from steinscope.support.randomness import uniform_rows
 
 __all__ = ["Jumps"]
 
-# So many points tell how far apart points are.
-_MOST_POINTS = 8192
+# So many points tell how far apart points are, and so many of them how steep the model is along jumps.
+_MOST_POINTS, _UNIT_POINTS = 8192, 128
 
 
 class Jumps:
@@ -40,32 +41,27 @@ class Jumps:
 
     Arguments:
         x: Points, the differences of which are taken.
+        generator: The source of what is random.
     """
 
-    def __init__(self, x: Points) -> None:
+    def __init__(self, x: Points, generator: torch.Generator) -> None:
         self.points = x[:_MOST_POINTS].detach().clone()
+        self.starts = self._drawn(self.points[:_UNIT_POINTS], generator)
+        self.jumps = self._drawn(self.starts, generator) - self._drawn(self.starts, generator)
 
-    def loss(self, model: Any, x: Points, score: Points, generator: torch.Generator) -> Scalar:
-        """Twice the mean logistic loss of points against where they jump to, in units of a squared score.
+    def loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
+        """Twice the mean logistic loss of points against where they jump to, in units of a squared score."""
+        landed = x + self._drawn(x, generator) - self._drawn(x, generator)
+        before, after = log_prob_at(model, torch.cat([x, landed])).chunk(2)
+        return 2 * self.squared_slope(model) * functional.softplus(after - before).mean()
 
-        Arguments:
-            model: The model.
-            x: The points that jump.
-            score: The model's score there, which only tells the unit.
-            generator: The source of what is random.
-        """
-        jump = self._drawn(x, generator) - self._drawn(x, generator)
-        before, after = log_prob_at(model, torch.cat([x, x + jump])).chunk(2)
-        return 2 * _squared_slope(score.detach(), jump) * functional.softplus(after - before).mean()
+    def squared_slope(self, model: Any) -> Scalar:
+        """The mean squared derivative of the model's log-density along jumps, for a length of one."""
+        score, jump = flattened(as_density(model).score(self.starts).detach()), flattened(self.jumps)
+        length = jump.square().sum().clamp_min(torch.finfo(jump.dtype).tiny)
+        return (score * jump).sum(1).square().sum() / length
 
     def _drawn(self, like: Points, generator: torch.Generator) -> Tensor:
         count = len(self.points)
         places = uniform_rows(like.new_empty(len(like), dtype=torch.float64), generator) * count
         return self.points[places.long().clamp(max=count - 1)]
-
-
-def _squared_slope(score: Points, jump: Points) -> Scalar:
-    """The mean squared derivative of the log-density along jumps, for a length of one."""
-    flat = flattened(jump)
-    lengths = flat.square().sum().clamp_min(torch.finfo(flat.dtype).tiny)
-    return (flattened(score) * flat).sum(1).square().sum() / lengths

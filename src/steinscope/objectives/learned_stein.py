@@ -119,7 +119,7 @@ class LearnedStein(AuxiliaryObjective):
         if self.jumps and not knows_log_prob(model):
             raise InputError("jumps", "the model has a score alone, expected log_prob(x) or energy(x)")
         by_default = self.jumps is None and self.residual and knows_log_prob(model)
-        self._jumps = Jumps(x) if self.jumps or by_default else None
+        self._jumps = Jumps(x, generator) if self.jumps or by_default else None
         dim = x[0].numel()
         if self.critic is not None:
             critic = as_critic(self.critic)
@@ -150,26 +150,23 @@ class LearnedStein(AuxiliaryObjective):
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """The mean of s·f, the part of the discrepancy that depends on the model, and the loss of jumps."""
-        loss, score = self._misfit(model, x, generator)
+        loss = self._misfit(model, x, generator)
         if self._jumps is None:
             return loss
-        if score is None:
-            score = as_density(model).score(x)
-        return loss + self._jumps.loss(model, x, score, generator) / (2 * self.l2)
+        return loss + self._jumps.loss(model, x, generator) / (2 * self.l2)
 
-    def _misfit(self, model: Any, x: Points, generator: torch.Generator) -> tuple[Scalar, Points | None]:
-        """The mean of s·f, corrected where g is blind, and the model's score s where it was needed for it."""
+    def _misfit(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         g = self.auxiliary
         if isinstance(g, ScoreNetwork) and float(g.correction):
             return self._corrected(g, model, x, generator)
         if isinstance(model, WithScoreAlong):
             score = as_density(model).score(x).detach() if self.residual else None
             f = self._field(x, score)
-            return call_model(lambda points: model.score_along(points, f), x, "score_along").mean(), score
+            return call_model(lambda points: model.score_along(points, f), x, "score_along").mean()
         score = _trainable_score(model, x)
-        return flattened(score * self._field(x, score.detach())).sum(1).mean(), score
+        return flattened(score * self._field(x, score.detach())).sum(1).mean()
 
-    def _corrected(self, g: ScoreNetwork, model: Any, x: Points, generator: torch.Generator) -> tuple[Scalar, Points]:
+    def _corrected(self, g: ScoreNetwork, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         score, divergence = value_and_hutchinson(
             lambda y: differentiable_score(model, y), x, 1, "rademacher", generator
         )
@@ -177,7 +174,7 @@ class LearnedStein(AuxiliaryObjective):
             of_data = g(x)
         matched = 0.5 * flattened(score - of_data).square().sum(1)
         unseen = flattened(score * of_data).sum(1) + divergence
-        return (matched + float(g.correction) * unseen).mean() / (2 * self.l2), score
+        return (matched + float(g.correction) * unseen).mean() / (2 * self.l2)
 
     def watch(self, model: Any, x: Points, generator: torch.Generator, *, is_first_pass: bool = False) -> None:
         """Keep g if it has become better, and say how far its blindness is to be corrected.
