@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from steinscope.central_differences import central_differences
 from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.flows import as_flow, refuse_guide
 from steinscope.support.checks import check_flag
-from steinscope.supports import check_support
+from steinscope.supports import check_support, find_region
 
 __all__ = [
     "Density",
@@ -139,19 +140,12 @@ class _NumpyLogProbDensity:
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point, by 2 d evaluations."""
         points = x.detach().cpu().double().numpy()
-        flat = points.reshape(len(points), -1)
-        score, is_single = np.empty_like(flat), True
-        for i in range(flat.shape[1]):
-            # The cube root of the precision balances the error of the formula against that of rounding.
-            step = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(flat[:, i]))
-            ahead, behind = flat.copy(), flat.copy()
-            ahead[:, i] += step
-            behind[:, i] -= step
-            width = ahead[:, i] - behind[:, i]
-            values = [self._values(moved.reshape(points.shape)) for moved in (ahead, behind)]
-            score[:, i] = (values[0] - values[1]) / width
-            is_single = is_single and _are_single(np.concatenate(values))
-        if is_single:
+        region = None if self.support is None else find_region(None, self, x.shape[1:])
+        bounds = () if region is None else (region.low.numpy(), region.high.numpy())
+        score, values = central_differences(
+            lambda moved: self._values(moved.reshape(points.shape)), points.reshape(len(points), -1), *bounds
+        )
+        if all(map(_are_single, values)):
             raise InputError(
                 "model",
                 f"{self._name} has the digits of float32, too few for central differences; compute it in float64 "
