@@ -21,6 +21,8 @@ from steinscope.central_differences import central_differences
 from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.flows import as_flow, refuse_guide
+from steinscope.foreign import check_fitted_columns, foreign_density
+from steinscope.frames import is_frame
 from steinscope.support.checks import check_flag
 from steinscope.supports import check_support, find_region
 
@@ -262,27 +264,15 @@ def model_of(x: Any, model: Any) -> Any:
         if isinstance(x, Draws):
             return x.model
         raise InputError("model", "expected a model or its scores at x; only Draws of steinscope.bayes bring their own")
+    if is_frame(x):
+        check_fitted_columns(model, [str(label) for label in x.columns])
     return _foreign_density(model) or model
 
 
 def _foreign_density(model: Any) -> Density | WithLogProb | None:
     """A distribution of scipy.stats, an estimator of scikit-learn or a flow of zuko as a model; None for all else."""
-    is_estimator = callable(getattr(model, "fit", None)) and callable(getattr(model, "get_params", None))
-    if is_estimator:
-        # Detectors of outliers have `score_samples`, too, which are no log-densities. The `score` of an estimator is a
-        # mean over the points, and no gradient.
-        if not callable(getattr(model, "score_samples", None)) or hasattr(model, "decision_function"):
-            raise InputError(
-                "model", f"{type(model).__name__} of scikit-learn has no log-density, expected one that has"
-            )
-        return _NumpyLogProbDensity(lambda x: np.atleast_1d(model.score_samples(x)), "score_samples", None)
-    if callable(getattr(model, "logpdf", None)) and not isinstance(model, type):
-        # Distributions of one number know where they live.
-        bounds = model.support() if callable(getattr(model, "support", None)) else None
-        where = None if bounds is None else (float(bounds[0]), float(bounds[1]))
-        # scipy.stats returns a plain number where there is one point.
-        return _NumpyLogProbDensity(lambda x: np.atleast_1d(model.logpdf(x)), "logpdf", where)
-    return as_flow(model)
+    found = foreign_density(model)
+    return as_flow(model) if found is None else _NumpyLogProbDensity(*found)
 
 
 def differentiable_score(model: Any, x: Tensor) -> Tensor:
