@@ -14,8 +14,8 @@ SOURCE = ROOT / "src" / "steinscope"
 LAYERS = (
     "errors shapes frames draws support metric registries settings supports flows foreign central_differences "
     "densities unconstrained stein maps shards points scoring cluster chains folds models critics samplers "
-    "objectives edges findings results effects explanation modes portfolio kernels gof estimation comparison bayes "
-    "data training streams plots report experiments commands cli __main__ __init__"
+    "objectives edges ties findings results effects explanation modes portfolio kernels gof estimation comparison "
+    "bayes data training streams plots report experiments commands cli __main__ __init__"
 ).split()
 # A result draws itself, and matplotlib is loaded when it does.
 LAZY = {
