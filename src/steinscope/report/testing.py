@@ -196,7 +196,7 @@ def _points_table(explanation: Explanation) -> Table:
         if dim <= _POINT_COORDINATES:
             rows.append([*head, explanation.label(order[0]), *(Cell.of(float(value), 3) for value in point.x)])
         else:
-            values = [f"{explanation.label(i)}\u00a0=\u00a0{number(float(point.x[i]), 3)}" for i in order[:3]]
+            values = [f"{explanation.label(i)} =\u00a0{number(float(point.x[i]), 3)}" for i in order[:3]]
             rows.append([*head, *values])
     if dim <= _POINT_COORDINATES:
         names = [explanation.label(i) for i in range(dim)]
