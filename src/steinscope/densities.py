@@ -39,6 +39,7 @@ __all__ = [
     "from_energy",
     "from_log_prob",
     "from_score",
+    "is_of_function",
     "knows_log_prob",
     "log_prob_at",
     "model_of",
@@ -226,9 +227,14 @@ def from_score(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = 
     return _ScoreDensity(fn, check_flag("numpy", numpy), support)
 
 
+def is_of_function(model: Any) -> bool:
+    """Whether a model was made by `from_log_prob`, `from_energy` or `from_score`, which do not know its parameters."""
+    return isinstance(model, _ScoreDensity | _LogProbDensity | _NumpyLogProbDensity)
+
+
 def as_density(model: Any) -> Density:
     """`model` as something with a score, or an `InputError` that says what a model can be."""
-    if isinstance(model, _ScoreDensity | _LogProbDensity | _NumpyLogProbDensity):
+    if is_of_function(model):
         return model
     if isinstance(model, type):
         raise InputError("model", f"got the class {_name(model)}, expected an object, such as {_name(model)}(...)")
