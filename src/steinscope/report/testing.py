@@ -46,7 +46,7 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         ("Size", f"{result.n} points, {result.dim} coordinate{'s' if result.dim != 1 else ''}"),
         ("Method", result.method),
         ("Statistic", number(result.statistic)),
-        ("p-value", number(result.pvalue, 3)),
+        ("p-value", number(result.pvalue, 3) if result.pvalue > 0 else "below 1e−300"),
         ("Level", number(result.alpha)),
     ]
     strongest = result.strongest
