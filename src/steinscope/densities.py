@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -371,9 +372,19 @@ def call_model(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
     except (InputError, NonFiniteError):
         raise
     except Exception as error:
-        # Functions of JAX name the class of what they cannot take.
-        hint = _numpy_hint(name) if isinstance(error, TypeError) and "torch.Tensor" in str(error) else ""
-        raise InputError("model", f"{name} failed at x: {first_line(error)}{hint}") from error
+        raise InputError("model", f"{name} failed at x: {first_line(error)}{_kind_hint(error, x, name)}") from error
+
+
+def _kind_hint(error: Exception, x: Any, name: str) -> str:
+    """What to say where a function on arrays got tensors, or one on tensors got arrays."""
+    if isinstance(x, np.ndarray):
+        wants_tensors = "numpy.ndarray" in str(error) and isinstance(error, TypeError | AttributeError)
+        return "; it was said to work on NumPy arrays: leave out numpy=True if it works on tensors" * wants_tensors
+    # Functions of JAX name the class of what they cannot take, and those of NumPy and scipy fail inside of these.
+    is_of_jax = isinstance(error, TypeError) and "torch.Tensor" in str(error)
+    inside = {frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
+    is_of_numpy = "numpy()" in str(error) or bool(inside & {"numpy", "scipy"})
+    return _numpy_hint(name) if is_of_jax or is_of_numpy else ""
 
 
 def _numpy_hint(name: str) -> str:
@@ -424,6 +435,8 @@ def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:
     if value.numel() == n and value.shape[:1] == (n,):
         return value.reshape(n)
     hint = ""
+    if value.ndim == 0 and n > 1:
+        hint = ", one number for all: sum over the coordinates of each point, sum(1), and not over the points"
     if value.shape == x.shape:
         hint = "; sum over the coordinates (torch.distributions.Independent does)"
     raise InputError(
