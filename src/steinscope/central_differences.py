@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["central_differences", "difference_steps"]
+__all__ = ["are_single", "central_differences", "difference_steps"]
 
 _PRECISION = float(np.finfo(np.float64).eps)
 
@@ -60,3 +60,10 @@ def difference_steps(
     scale = np.minimum(scale, np.minimum(x - low, high - x))
     # Both ends must be other numbers than x.
     return np.maximum(np.cbrt(_PRECISION) * scale, 8 * _PRECISION * np.abs(x))
+
+
+def are_single(values: np.ndarray) -> bool:
+    """Whether different numbers all have the digits of single precision, as they do if they were computed in it."""
+    finite = values[np.isfinite(values)]
+    with np.errstate(over="ignore"):
+        return bool(finite.size and np.ptp(finite) > 0) and np.array_equal(finite, finite.astype(np.float32))

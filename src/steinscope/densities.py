@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from steinscope.central_differences import central_differences
+from steinscope.central_differences import are_single, central_differences
 from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.flows import as_flow, refuse_guide
@@ -149,7 +149,7 @@ class _NumpyLogProbDensity:
         score, values = central_differences(
             lambda moved: self._values(moved.reshape(points.shape)), points.reshape(len(points), -1), *bounds
         )
-        if all(map(_are_single, values)):
+        if all(map(are_single, values)):
             raise InputError(
                 "model",
                 f"{self._name} has the digits of float32, too few for central differences; compute it in float64 "
@@ -419,13 +419,6 @@ def _from_numpy(value: Any, name: str) -> Tensor:
         raise InputError("model", f"{name} returned {kind}, expected real numbers")
     # A copy in the machine's order of bytes, of a type that torch knows.
     return torch.from_numpy(array.astype(np.float32 if array.dtype == np.float32 else np.float64))
-
-
-def _are_single(values: np.ndarray) -> bool:
-    """Whether different numbers all have the digits of single precision, as they do if they were computed in it."""
-    finite = values[np.isfinite(values)]
-    with np.errstate(over="ignore"):
-        return bool(finite.size and np.ptp(finite) > 0) and np.array_equal(finite, finite.astype(np.float32))
 
 
 def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:
