@@ -429,31 +429,3 @@ def test_modules_are_judged_as_they_are_used_and_left_as_they_were():
     assert found.pvalue == pytest.approx(expected.pvalue, rel=1e-4)
     assert discrepancy(x, model, critics="linear").value == discrepancy(x, model, critics="linear").value
     assert model.training and model.dropout.training and not model.still.training
-
-
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: np.sum(-(x**2), 1),
-        lambda x: stats.norm.logpdf(x).sum(1),
-        lambda x: -(np.asarray(x) ** 2).sum(1),
-        lambda x: stats.multivariate_normal.logpdf(x, np.zeros(2)),
-    ],
-    ids=["np.sum", "scipy", "asarray", "multivariate"],
-)
-def test_a_function_of_numpy_or_scipy_is_told_what_it_needs(fn):
-    x = torch.randn(200, 2, generator=generator())
-    with pytest.raises(InputError, match=r"model: energy .*becomes a model by from_energy\(fn, numpy=True\)"):
-        from_energy(fn).score(x)
-    assert from_energy(fn, numpy=True).score(x).isfinite().all()
-
-
-def test_a_function_of_tensors_is_told_that_it_gets_arrays():
-    model = from_log_prob(lambda x: -x.square().sum(1), numpy=True)
-    with pytest.raises(InputError, match="has no attribute 'square'; .*: leave out numpy=True if it works on tensors"):
-        model.score(torch.zeros(5, 2))
-
-
-def test_a_sum_over_all_points_is_told_from_one_for_each():
-    with pytest.raises(InputError, match=r"for each of the 5 points, got \(\), one number for all: sum over the coord"):
-        from_log_prob(lambda x: -(x**2).sum()).score(torch.zeros(5, 2))

@@ -8,9 +8,11 @@ import pytest
 import torch
 from scipy import stats
 
-from steinscope import InputError, gof_test
+from steinscope import InputError, from_energy, from_log_prob, gof_test
 from steinscope.densities import as_density
 from steinscope.foreign import check_fitted_columns, foreign_density
+
+from helpers import generator
 
 
 class Frame:
@@ -91,3 +93,31 @@ def test_what_has_no_density_of_points_is_refused_in_one_line():
         with pytest.raises(InputError, match="model: logpdf must return one number for each of the 300 points, got"):
             gof_test(points() ** 2, many)
     assert foreign_density(stats.norm) is not None and foreign_density(object()) is None
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: np.sum(-(x**2), 1),
+        lambda x: stats.norm.logpdf(x).sum(1),
+        lambda x: -(np.asarray(x) ** 2).sum(1),
+        lambda x: stats.multivariate_normal.logpdf(x, np.zeros(2)),
+    ],
+    ids=["np.sum", "scipy", "asarray", "multivariate"],
+)
+def test_a_function_of_numpy_or_scipy_is_told_what_it_needs(fn):
+    x = torch.randn(200, 2, generator=generator())
+    with pytest.raises(InputError, match=r"model: energy .*becomes a model by from_energy\(fn, numpy=True\)"):
+        from_energy(fn).score(x)
+    assert from_energy(fn, numpy=True).score(x).isfinite().all()
+
+
+def test_a_function_of_tensors_is_told_that_it_gets_arrays():
+    model = from_log_prob(lambda x: -x.square().sum(1), numpy=True)
+    with pytest.raises(InputError, match="has no attribute 'square'; .*: leave out numpy=True if it works on tensors"):
+        model.score(torch.zeros(5, 2))
+
+
+def test_a_sum_over_all_points_is_told_from_one_for_each():
+    with pytest.raises(InputError, match=r"for each of the 5 points, got \(\), one number for all: sum over the coord"):
+        from_log_prob(lambda x: -(x**2).sum()).score(torch.zeros(5, 2))
