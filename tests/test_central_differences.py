@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
-from steinscope import InputError, from_energy, from_log_prob
+from steinscope import InputError, from_energy, from_log_prob, gof_test
+from steinscope.central_differences import difference_steps
+from steinscope.densities import as_density
 
 from helpers import generator
 
@@ -51,3 +54,44 @@ def log_prob_of(name, point):
     if name == "values that are single at the points":
         return -point.abs().sum()
     return (-1e300 if name == "beyond single precision" else -0.5) * (point**2).sum()
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-5, 1.0, 1e9])
+@pytest.mark.parametrize("far", [0.0, 1e3, 1e6])
+def test_neither_units_nor_where_points_lie_matter(scale, far):
+    """The score of a Student t changes within a few scales; a step of 6e-6 max(1, |x|) would miss that."""
+    model = stats.t(5, loc=far * scale, scale=scale)
+    x = torch.from_numpy(model.rvs((500, 1), random_state=0))
+    z = (x - far * scale) / scale
+    # The values have 16 digits, the step a 170 000th of the scale, and x itself fewer digits where it is far away.
+    torch.testing.assert_close(as_density(model).score(x) * scale, -6 * z / (5 + z**2), rtol=0, atol=1e-9 + 1e-13 * far)
+
+
+def test_a_right_mixture_far_from_zero_is_not_rejected():
+    rng = np.random.default_rng(0)
+    x = 1.7e9 + rng.normal(size=(1000, 1)) * np.where(rng.random((1000, 1)) < 0.5, 50, 500)
+    model = from_log_prob(
+        lambda x: np.logaddexp(*(stats.norm(1.7e9, spread).logpdf(x[:, 0]) for spread in (50, 500))), numpy=True
+    )
+    # A right model has a smaller p-value once in a thousand cases.
+    assert gof_test(x, model, critics="closed form").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("shape", [0.02, 0.3, 2.0])
+def test_steps_stay_inside_of_the_support(shape):
+    x = np.random.default_rng(0).gamma(shape, size=(500, 1))
+    assert x.min() < 1e-5 or shape == 2.0
+    for model, low in ((stats.gamma(shape), 0.0), (stats.gamma(shape, loc=3.0), 3.0)):
+        inside = torch.from_numpy(x[x > 1e-9][:, None] + low)
+        score = as_density(model).score(inside)
+        # Relative to the distance from the end, which 3 + x holds to 16 digits of 3.
+        error = (score - ((shape - 1) / (inside - low) - 1)) * (inside - low)
+        assert float(error.abs().max()) < 1e-6
+
+
+def test_steps_are_numbers_apart_and_no_outlier_makes_them_long():
+    x = np.array([[0.0, 5.0, 0.0, 1e12], [1.0, 5.0, 1.0, 1e12], [2.0, 5.0, 2.0, 1e12 + 1e-3], [3.0, 5.0, 1e9, 1e12]])
+    steps = difference_steps(x, -np.inf, np.inf)
+    assert (x + steps > x).all() and (x - steps < x).all()
+    np.testing.assert_allclose(steps[:, 1], 5 * np.cbrt(np.finfo(float).eps))
+    assert steps[:3, 2].max() < 1e-4 < 1e3 < steps[3, 2]

@@ -222,3 +222,10 @@ def test_a_number_that_is_not_finite_is_an_error_and_no_verdict(name, value):
     numbers = {"statistic": 1.0, "pvalue": 0.2, name: value}
     with pytest.raises(NonFiniteError, match=f"Some test: its .* is {value}; points or scores are so large"):
         TestResult(**numbers, alpha=0.05, method="Some test", n=10, dim=2)
+
+
+def test_a_pvalue_too_small_for_a_number_is_not_zero():
+    x = 1.5 + normal(4000, 1)
+    result = gof_test(x, -x, critics="mean")
+    assert result.pvalue == 0.0 and "p < 1e-300, statistic" in str(result)
+    assert any(note.endswith("p-values below 1e-300 in 4 random orders of the points") for note in result.notes)

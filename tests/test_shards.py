@@ -109,7 +109,7 @@ def save(path, array):
         ),
         (lambda place: ["a.csv"], "x: expected .npy or .parquet files, all of one kind, got .csv"),
         (lambda place: [save(place / "a.npy", np.array([[1.0], [np.nan]]))], "x: row 1 holds nan"),
-        (lambda place: "text", "x: expected .npy or .parquet files, all of one kind, got no suffix"),
+        (lambda place: "text", "x: got 'text', which is no directory or file; texts are paths of arrays"),
     ],
 )
 def test_shards_that_cannot_be_used_are_one_line(tmp_path, make, problem):

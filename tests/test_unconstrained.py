@@ -302,3 +302,12 @@ def test_modes_are_shown_where_the_user_knows_them():
     np.testing.assert_allclose(tested.modes.centres, table.centres, rtol=0.05)
     with pytest.raises(InputError, match=r"starts: row 0 holds -1, outside of the support \(0, inf\)"):
         mode_weights(x, model, starts=[[-1.0]])
+
+
+def test_bounds_below_zero_are_added():
+    for support, text in (
+        ((-1.0, 2.0), "log((x + 1) / (2 - x))"),
+        ((-3.0, None), "log(x + 3)"),
+        ((3.0, None), "log(x - 3)"),
+    ):
+        assert str(Unconstrained(find_region(support, None, (1,)))) == text

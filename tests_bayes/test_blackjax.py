@@ -108,5 +108,10 @@ def test_density_estimators_of_scikit_learn_are_models():
         model.fit(x)
         assert not gof_test(X, model, critics="closed form").rejected
         assert gof_test(X + 1.0, model, critics="closed form").rejected
+        # An estimator that was fitted to a data frame warns about arrays, and warnings are errors here.
+        frame = pandas.DataFrame(X, columns=["a", "b"])
+        assert gof_test(frame, model.fit(frame), critics="closed form").pvalue > 0.0
+        with pytest.raises(InputError, match="x: column 0 is 'b', and .* was fitted with 'a' there"):
+            gof_test(frame[["b", "a"]], model)
     with pytest.raises(InputError, match="model: LinearRegression of scikit-learn has no log-density"):
         gof_test(X, LinearRegression())

@@ -226,7 +226,7 @@ def _check_no_chains(x: Any, chains: bool | None) -> None:
     if chains is None and len(shape) == 3 and shape[0] < 20 < shape[1]:
         raise InputError(
             "x",
-            f"the shape {shape} looks like {shape[0]} chains of {shape[1]} draws: pass chains=True, "
+            f"the shape {shape} looks like {shape[0]} chains of {shape[1]} draws: pass chains=True (--chains), "
             f"or chains=False if these are {shape[0]} points",
         )
 

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from steinscope.central_differences import are_single, central_differences
 from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.flows import as_flow, refuse_guide
+from steinscope.foreign import check_fitted_columns, foreign_density
+from steinscope.frames import is_frame
 from steinscope.support.checks import check_flag
-from steinscope.supports import check_support
+from steinscope.supports import check_support, find_region
 
 __all__ = [
     "Density",
@@ -35,6 +39,7 @@ __all__ = [
     "from_energy",
     "from_log_prob",
     "from_score",
+    "is_of_function",
     "knows_log_prob",
     "log_prob_at",
     "model_of",
@@ -129,19 +134,12 @@ class _NumpyLogProbDensity:
     def score(self, x: Tensor) -> Tensor:
         """The gradient of the log-density at each point, by 2 d evaluations."""
         points = x.detach().cpu().double().numpy()
-        flat = points.reshape(len(points), -1)
-        score, is_single = np.empty_like(flat), True
-        for i in range(flat.shape[1]):
-            # The cube root of the precision balances the error of the formula against that of rounding.
-            step = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(flat[:, i]))
-            ahead, behind = flat.copy(), flat.copy()
-            ahead[:, i] += step
-            behind[:, i] -= step
-            width = ahead[:, i] - behind[:, i]
-            values = [self._values(moved.reshape(points.shape)) for moved in (ahead, behind)]
-            score[:, i] = (values[0] - values[1]) / width
-            is_single = is_single and _are_single(np.concatenate(values))
-        if is_single:
+        region = None if self.support is None else find_region(None, self, x.shape[1:])
+        bounds = () if region is None else (region.low.numpy(), region.high.numpy())
+        score, values = central_differences(
+            lambda moved: self._values(moved.reshape(points.shape)), points.reshape(len(points), -1), *bounds
+        )
+        if all(map(are_single, values)):
             raise InputError(
                 "model",
                 f"{self._name} has the digits of float32, too few for central differences; compute it in float64 "
@@ -220,9 +218,14 @@ def from_score(fn: Callable[[Any], Any], *, numpy: bool = False, support: Any = 
     return _ScoreDensity(fn, check_flag("numpy", numpy), support)
 
 
+def is_of_function(model: Any) -> bool:
+    """Whether a model was made by `from_log_prob`, `from_energy` or `from_score`, which do not know its parameters."""
+    return isinstance(model, _ScoreDensity | _LogProbDensity | _NumpyLogProbDensity)
+
+
 def as_density(model: Any) -> Density:
     """`model` as something with a score, or an `InputError` that says what a model can be."""
-    if isinstance(model, _ScoreDensity | _LogProbDensity | _NumpyLogProbDensity):
+    if is_of_function(model):
         return model
     if isinstance(model, type):
         raise InputError("model", f"got the class {_name(model)}, expected an object, such as {_name(model)}(...)")
@@ -258,27 +261,15 @@ def model_of(x: Any, model: Any) -> Any:
         if isinstance(x, Draws):
             return x.model
         raise InputError("model", "expected a model or its scores at x; only Draws of steinscope.bayes bring their own")
+    if is_frame(x):
+        check_fitted_columns(model, [str(label) for label in x.columns])
     return _foreign_density(model) or model
 
 
 def _foreign_density(model: Any) -> Density | WithLogProb | None:
     """A distribution of scipy.stats, an estimator of scikit-learn or a flow of zuko as a model; None for all else."""
-    is_estimator = callable(getattr(model, "fit", None)) and callable(getattr(model, "get_params", None))
-    if is_estimator:
-        # Detectors of outliers have `score_samples`, too, which are no log-densities. The `score` of an estimator is a
-        # mean over the points, and no gradient.
-        if not callable(getattr(model, "score_samples", None)) or hasattr(model, "decision_function"):
-            raise InputError(
-                "model", f"{type(model).__name__} of scikit-learn has no log-density, expected one that has"
-            )
-        return _NumpyLogProbDensity(lambda x: np.atleast_1d(model.score_samples(x)), "score_samples", None)
-    if callable(getattr(model, "logpdf", None)) and not isinstance(model, type):
-        # Distributions of one number know where they live.
-        bounds = model.support() if callable(getattr(model, "support", None)) else None
-        where = None if bounds is None else (float(bounds[0]), float(bounds[1]))
-        # scipy.stats returns a plain number where there is one point.
-        return _NumpyLogProbDensity(lambda x: np.atleast_1d(model.logpdf(x)), "logpdf", where)
-    return as_flow(model)
+    found = foreign_density(model)
+    return as_flow(model) if found is None else _NumpyLogProbDensity(*found)
 
 
 def differentiable_score(model: Any, x: Tensor) -> Tensor:
@@ -371,9 +362,19 @@ def call_model(fn: Callable[[Any], Any], x: Any, name: str) -> Any:
     except (InputError, NonFiniteError):
         raise
     except Exception as error:
-        # Functions of JAX name the class of what they cannot take.
-        hint = _numpy_hint(name) if isinstance(error, TypeError) and "torch.Tensor" in str(error) else ""
-        raise InputError("model", f"{name} failed at x: {first_line(error)}{hint}") from error
+        raise InputError("model", f"{name} failed at x: {first_line(error)}{_kind_hint(error, x, name)}") from error
+
+
+def _kind_hint(error: Exception, x: Any, name: str) -> str:
+    """What to say where a function on arrays got tensors, or one on tensors got arrays."""
+    if isinstance(x, np.ndarray):
+        wants_tensors = "numpy.ndarray" in str(error) and isinstance(error, TypeError | AttributeError)
+        return "; it was said to work on NumPy arrays: leave out numpy=True if it works on tensors" * wants_tensors
+    # Functions of JAX name the class of what they cannot take, and those of NumPy and scipy fail inside of these.
+    is_of_jax = isinstance(error, TypeError) and "torch.Tensor" in str(error)
+    inside = {frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
+    is_of_numpy = "numpy()" in str(error) or bool(inside & {"numpy", "scipy"})
+    return _numpy_hint(name) if is_of_jax or is_of_numpy else ""
 
 
 def _numpy_hint(name: str) -> str:
@@ -410,13 +411,6 @@ def _from_numpy(value: Any, name: str) -> Tensor:
     return torch.from_numpy(array.astype(np.float32 if array.dtype == np.float32 else np.float64))
 
 
-def _are_single(values: np.ndarray) -> bool:
-    """Whether different numbers all have the digits of single precision, as they do if they were computed in it."""
-    finite = values[np.isfinite(values)]
-    with np.errstate(over="ignore"):
-        return bool(finite.size and np.ptp(finite) > 0) and np.array_equal(finite, finite.astype(np.float32))
-
-
 def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:
     n = len(x)
     if value.shape == (n,):
@@ -424,6 +418,8 @@ def _one_per_point(value: Tensor, x: Tensor, name: str) -> Tensor:
     if value.numel() == n and value.shape[:1] == (n,):
         return value.reshape(n)
     hint = ""
+    if value.ndim == 0 and n > 1:
+        hint = ", one number for all: sum over the coordinates of each point, sum(1), and not over the points"
     if value.shape == x.shape:
         hint = "; sum over the coordinates (torch.distributions.Independent does)"
     raise InputError(

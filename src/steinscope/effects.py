@@ -42,6 +42,8 @@ _CHUNK_NUMBERS = 2_000_000
 _LEAST_FOR_FACTOR = 3
 # How many points weighted by the ratio of two marginals must be worth, as a share, for their distance to be told.
 _LEAST_ALIKE = 0.5
+# Less than this is left of functions that are linear at the points, as all are where there are two values.
+_LEAST_CURVED = 1e-9
 _SURE = normal_quantile(0.975)
 
 
@@ -393,6 +395,8 @@ class _Shapes:
         integrals = integrals - means * u - own * u.square() / 2
         terms = self.score[:, i : i + 1] * basis + derivatives - own
         average, gram = terms.mean(0), basis.T @ basis / len(basis)
+        if float(gram.diagonal().amax()) < _LEAST_CURVED:
+            return Finding("shape", (i,), z=z)
         ridge = torch.cov(terms.T) / len(terms)
 
         with torch.enable_grad():

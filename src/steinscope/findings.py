@@ -120,8 +120,11 @@ _WORDS = {
 
 def _sized(size: float, low: float, high: float, words: str, unit: str = "") -> str:
     """A size in words with its interval, to the digits that the interval allows."""
-    digits = _digits((high - low) / 2)
+    digits = min(_digits((high - low) / 2), _digits(abs(size)) + _MOST_DIGITS - 1)
     return f"{size:.{digits}f}{words} ({low:z.{digits}f}{unit} to {high:z.{digits}f}{unit})"
+
+
+_MOST_DIGITS = 4
 
 
 def _digits(half: float) -> int:

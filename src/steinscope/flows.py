@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from steinscope.errors import InputError, first_line
 
-__all__ = ["FlowDensity", "as_flow", "refuse_guide"]
+__all__ = ["FlowDensity", "as_flow", "is_of", "refuse_guide"]
 
 
 class FlowDensity(nn.Module):
@@ -40,23 +40,23 @@ class FlowDensity(nn.Module):
 
 def as_flow(model: Any) -> FlowDensity | None:
     """The density of a flow of zuko; None for anything else."""
-    return FlowDensity(model) if _is_of(model, "LazyDistribution", "zuko") else None
+    return FlowDensity(model) if is_of(model, "LazyDistribution", "zuko") else None
 
 
 def refuse_guide(model: Any) -> None:
     """Say what to pass instead of a guide, which draws samples when it is called and is no density itself."""
     name = type(model).__name__
-    if _is_of(model, "AutoGuide", "pyro"):
+    if is_of(model, "AutoGuide", "pyro"):
         if callable(getattr(model, "get_posterior", None)):
             instead = "pass guide.get_posterior(), its distribution of unconstrained parameters"
         else:
             instead = "it has no joint distribution; AutoDiagonalNormal, the same family, has: pass its get_posterior()"
         raise InputError("model", f"{name} is a guide of Pyro: {instead}")
-    if _is_of(model, "AutoGuide", "numpyro"):
+    if is_of(model, "AutoGuide", "numpyro"):
         instead = "test its draws against the model by steinscope.bayes.from_numpyro(draws, model)"
         raise InputError("model", f"{name} is a guide of NumPyro: {instead}")
 
 
-def _is_of(model: Any, name: str, library: str) -> bool:
+def is_of(model: Any, name: str, library: str) -> bool:
     """Whether the class of an object, or one that it derives from, has this name and is of this library."""
     return any(kind.__name__ == name and kind.__module__.partition(".")[0] == library for kind in type(model).__mro__)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steinscope.errors import InputError
+from steinscope.results import equals_pvalue
 from steinscope.support.files import write_output
 from steinscope.support.normal import normal_quantile
 from steinscope.support.squashed import squashed_below
@@ -176,7 +177,7 @@ def plot_test(result: TestResult, ax: Any = None) -> Figure:
         ax.plot(range(1, len(critic.block_z) + 1), critic.block_z, marker, color=colour, alpha=0.6, markersize=4)
         ax.axhline(critic.z, color=colour, linestyle=line, label=f"{critic.name}: z = {critic.z:.2f}")
     ax.axhline(0.0, color=COLOURS["truth"], linewidth=1)
-    ax.set(xlabel="block", ylabel="z-score", title=f"p = {result.pvalue:.3g}")
+    ax.set(xlabel="block", ylabel="z-score", title=f"p {equals_pvalue(result.pvalue)}")
     if result.critics and is_new:
         legend_above(figure, ax, columns=3)
     elif result.critics:

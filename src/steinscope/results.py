@@ -22,6 +22,7 @@ __all__ = [
     "PairResult",
     "TestResult",
     "check_finite",
+    "equals_pvalue",
     "support_notes",
     "with_support",
 ]
@@ -172,7 +173,7 @@ class TestResult:
         verdict = f"the {self.about} is rejected" if self.rejected else "no misfit was found"
         lines = [
             f"{self.method}: {self.n} points, {self.dim} coordinate{'s' if self.dim != 1 else ''}",
-            f"p = {self.pvalue:.3g}, statistic {self.statistic:.3g}: {verdict} at level {self.alpha:g}",
+            f"p {equals_pvalue(self.pvalue)}, statistic {self.statistic:.3g}: {verdict} at level {self.alpha:g}",
         ]
         if self.critics:
             lines.append("critics: " + ", ".join(f"{critic.name} z = {critic.z:.2f}" for critic in self.critics))
@@ -185,6 +186,16 @@ class TestResult:
             if self.findings and all(finding.is_small for finding in self.findings):
                 lines.append(f"  all of this is small: {self.n} points show it")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def equals_pvalue(pvalue: float, digits: int = 3) -> str:
+    """A p-value after its p: one that is too small for a number is below the smallest, and not zero.
+
+    Example:
+        >>> equals_pvalue(0.01234), equals_pvalue(0.0)
+        ('= 0.0123', '< 1e-300')
+    """
+    return f"= {pvalue:.{digits}g}" if pvalue > 0 else "< 1e-300"
 
 
 def check_finite(method: str, name: str, value: float) -> float:

@@ -134,6 +134,8 @@ def shard_paths(value: Any, name: str) -> list[Path]:
         if not paths:
             raise InputError(name, f"{folder} holds no {' or '.join(_SUFFIXES)} files")
     suffixes = {path.suffix.lower() for path in paths}
+    if suffixes == {""} and not paths[0].exists():
+        raise InputError(name, f"got {given[0]!r}, which is no directory or file; texts are paths of arrays")
     if len(suffixes) > 1 or not suffixes <= set(_SUFFIXES):
         came = ", ".join(sorted(suffix or "no suffix" for suffix in suffixes))
         raise InputError(name, f"expected {' or '.join(_SUFFIXES)} files, all of one kind, got {came}")

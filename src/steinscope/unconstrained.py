@@ -184,14 +184,19 @@ def _transform(low: Tensor | None, high: Tensor | None) -> tuple[Transform, str]
         return ComposeTransform([]), "x"
     if high is None:
         assert low is not None
-        return biject_to(constraints.greater_than(low)), "log x" if not low.any() else f"log(x - {_number(low, 'low')})"
+        return biject_to(constraints.greater_than(low)), "log x" if not low.any() else f"log({_less(low)})"
     if low is None:
         parts: list[Transform] = [AffineTransform(0.0, -1.0), ExpTransform(), AffineTransform(high, -1.0)]
         return ComposeTransform(parts), f"-log({_number(high, 'high')} - x)"
     is_unit = not low.any() and bool((high == 1).all())
-    a, b = _number(low, "low"), _number(high, "high")
-    text = "logit x" if is_unit else f"log((x - {a}) / ({b} - x))"
+    text = "logit x" if is_unit else f"log(({_less(low)}) / ({_number(high, 'high')} - x))"
     return biject_to(constraints.interval(low, high)), text
+
+
+def _less(low: Tensor) -> str:
+    """How far x is above a bound."""
+    is_negative = bool((low == low[0]).all()) and float(low[0]) < 0
+    return f"x + {_number(-low, 'low')}" if is_negative else f"x - {_number(low, 'low')}"
 
 
 def _number(values: Tensor, name: str) -> str:

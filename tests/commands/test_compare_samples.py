@@ -27,6 +27,9 @@ def test_samples_are_ranked(samples, command, here):
         assert [row["sample"] for row in csv.DictReader(file)] == ["right", "narrow"]
     page = (here / "page.html").read_text()
     assert "right is nearest to the posterior" in page and "Nothing beyond chance" in page and "<svg" in page
+    np.save("again.npy", np.load("chains.npy"))
+    command("compare", "chains.npy", "again.npy", *MODEL, "--report", "page.html")
+    assert "comes first, but not beyond doubt" in (here / "page.html").read_text()
 
 
 def test_posteriors_bring_their_scores(samples, command, monkeypatch):

@@ -103,3 +103,21 @@ def test_installed_modules_come_before_those_of_the_current_directory(here, monk
         load_model("colorsys:model", Table(np.ones((3, 2))))
     with pytest.raises(InputError, match=r"model: expected an object with score\(x\)"):
         load_model("own_model:model", Table(np.ones((3, 2))))
+
+
+def test_the_file_of_a_module_is_told_from_its_name(here):
+    x = Table(np.ones((3, 2)))
+    for source, expected in (("mine.py:model", "mine:model"), ("mine.py", "mine:OBJECT")):
+        with pytest.raises(InputError, match=f"not of its file: {expected}, got '{source}'"):
+            load_model(source, x)
+    with pytest.raises(InputError, match="not of its file: a file in the current directory, got 'src/mine.py:model'"):
+        load_model("src/mine.py:model", x)
+
+
+def test_the_columns_of_a_file_are_those_that_an_estimator_was_fitted_to(here):
+    (here / "fitted_models.py").write_text(
+        "class Fitted:\n    feature_names_in_ = ['a', 'b']\n    def fit(self, x): ...\n"
+        "    def get_params(self): ...\n    def score_samples(self, x): return -0.5 * (x**2).sum(1)\nmodel = Fitted()\n"
+    )
+    with pytest.raises(InputError, match="x: column 0 is 'b', and Fitted was fitted with 'a' there"):
+        load_model("fitted_models:model", Table(np.ones((3, 2)), ("b", "a")))

@@ -47,6 +47,14 @@ def test_a_run_on_an_array_is_a_model_for_the_other_commands(here, command):
     assert re.search(message, command("test", "other.npy", "--model", "runs/points").err)
 
 
+def test_the_report_of_a_run_names_the_columns_of_its_file(here, command):
+    rows = np.random.default_rng(0).standard_normal((100, 3))
+    np.savetxt("points.csv", rows, delimiter=",", header="age,income,height", comments="")
+    assert command("train", "points.csv", "--steps", 5, *SMALL_RUN).code == 0
+    html = (here / "runs/points/report.html").read_text()
+    assert "income" in html and "x[1]" not in html
+
+
 @pytest.mark.slow
 def test_a_killed_run_is_resumed_to_the_same_bits(here):
     """Killed without warning after some checkpoint, and started again by the same command."""

@@ -238,7 +238,17 @@ def test_a_file_that_would_fill_the_memory_is_refused_by_its_header(tmp_path, mo
     [
         ("a.npy", lambda path: None, "x: there is no file .*a.npy"),
         ("a.npy", lambda path: path.mkdir(), r"x: .*a.npy is a directory, expected a file \(.npy, .npz"),
-        ("a.txt", write_text("1"), "x: a.txt has the suffix .txt, expected one of .npy, .npz, .csv, .parquet"),
+        ("a.txt", write_text("1"), "x: a.txt has the suffix .txt, expected .* .parquet; call it .csv if its"),
+        (
+            "a.csv.gz",
+            write_text("1"),
+            "x: a.csv.gz has the suffix .gz, expected .* .parquet; unpack it, or pipe it: zcat",
+        ),
+        (
+            "a.csv",
+            write_text("1;2\n4,5;6\n"),
+            "line 2, column 1 holds '4,5', expected .*; decimals are written with a p",
+        ),
         ("points", write_text("1"), "x: points has no suffix"),
         ("a.csv", write_text(""), "x: .*a.csv is empty"),
         ("a.npy", write_text("hello"), "x: .*a.npy is not an .npy file"),
@@ -256,7 +266,11 @@ def test_a_file_that_would_fill_the_memory_is_refused_by_its_header(tmp_path, mo
         ("a.csv", write_text("1,2\n3,\n"), "x: .*a.csv line 2, column 2 is empty, expected a number"),
         ("a.csv", write_text("1,,3\n4,5,6\n"), "x: .*a.csv line 1, column 2 is empty, expected a number"),
         ("a.csv", write_text("1,b\n4,5\n"), "x: .*a.csv line 1, column 2 holds 'b', expected a number"),
-        ("a.csv", write_text("1 2\n4 5\n"), "x: .*a.csv line 2, column 1 holds '4 5', expected a number"),
+        (
+            "a.csv",
+            write_text("1 2\n4 5\n"),
+            "x: .*a.csv line 2, column 1 holds '4 5', expected a number; .* not by spaces",
+        ),
         ("a.csv", write_text("1,2\n3\n"), "x: .*a.csv line 2 has 1 columns, expected 2"),
         ("a.csv", write_text("a,b\n"), "x: .*a.csv has a line of names and no numbers"),
         ("a.csv", write_text(",a\n0,1\n"), r"x: the first column of .*a.csv has no name.*index=False"),

@@ -5,6 +5,7 @@ import torch
 from steinscope import gof_test
 from steinscope.gof.pairs import MOST_POINTS, PAIR_CRITICS, pair_tests
 from steinscope.metric import Metric
+from steinscope.models import Gaussian
 from steinscope.portfolio.kernel import KernelLearner
 from steinscope.portfolio.moments import LinearLearner, MeanLearner
 from steinscope.scoring import make_points
@@ -68,3 +69,13 @@ def test_the_level_of_few_points(n, dim):
         x = torch.from_numpy(np.random.default_rng(seed).gumbel(size=(n, dim)))
         rejections += gof_test(x, torch.exp(-x) - 1, seed=seed).rejected
     assert abs(rejections / 400 - 0.05) < 4 * (0.0475 / 400) ** 0.5
+
+
+@pytest.mark.parametrize("n, dim", [(150, 4), (1000, 1)])
+def test_a_model_that_was_fitted_to_the_points_is_noticed(n, dim):
+    """The mean score at the points of a fitted Gaussian is zero; at new ones it is as small in one of 501 cases."""
+    x = normal(n, dim).double()
+    fitted = Gaussian(x.mean(0), std=x.std(0, correction=0))
+    for model, is_noticed in ((fitted, True), (Gaussian(torch.zeros(dim).double()), False)):
+        found = gof_test(x, model, critics="closed form").notes
+        assert any("if the model was fitted to these" in note for note in found) == is_noticed

@@ -66,6 +66,13 @@ def test_a_doubtful_first_place_is_called_so():
     assert "comes first, but not beyond doubt" in report_ranking(rank_points({"a": -x, "b": -x}))
 
 
+def test_the_sentence_says_the_probability_of_the_table():
+    x = report_points()
+    ranking = rank_points({"a": -x, "b": -x})
+    text = text_of(report_ranking(ranking))
+    assert ranking.best_is_better()[0] == 0 and "P(best is better) is 0.000" in text and "0.500" not in text
+
+
 def test_a_ranking_can_show_tests_and_densities():
     x = report_points(300, 2)
     models = {"narrow": Gaussian(torch.zeros(2), std=0.5), EVIL: torch.distributions.MultivariateNormal(*moments(x))}

@@ -34,6 +34,17 @@ def test_a_run_of_one_log_point_has_dots_and_settings_in_words():
     assert "outruns its critic" in text and "in the two coordinates that spread most" in text
 
 
+@pytest.mark.parametrize("dim", [2, 3])
+def test_coordinates_are_called_by_their_names(dim):
+    x, names = report_points(300, dim), ["age", "income", "height"][:dim]
+    result = train(Gaussian(torch.zeros(dim)), x, steps=2, objective="score-matching")
+    html = report_training(result, points=x.numpy(), samples=x[:50].numpy(), names=names)
+    # In the table, and at the axes of the samples and of the density, which is drawn in the plane.
+    assert "x[0]" not in html and all(text_of(html).count(name) >= 2 for name in names[:2])
+    with pytest.raises(InputError, match="names: expected one for each of"):
+        report_training(result, points=x.numpy(), names=["age"])
+
+
 def test_a_run_without_a_critic_or_points():
     result = train(Gaussian(torch.zeros(2)), report_points(300, 2), objective="score-matching", steps=10)
     html = report_training(result)

@@ -131,3 +131,15 @@ def test_a_run_knows_the_names_of_its_columns(tmp_path):
     assert load_run(tmp_path / "run").names == ("mass", "size")
     train_run(RunSettings(data="moons", steps=2, **SMALL), tmp_path / "moons")
     assert load_run(tmp_path / "moons").names is None
+
+
+def test_constant_coordinates_are_refused_by_name(tmp_path):
+    x = np.random.default_rng(0).normal(size=(50, 6))
+    x[:, [1, 4]] = 3.0
+    np.savetxt(tmp_path / "x.csv", x, delimiter=",", header="a,b,c,d,e,f", comments="")
+    with pytest.raises(InputError, match=r"data: 2 of 6 coordinates are constant \(b, e\)"):
+        train_run(RunSettings(data=str(tmp_path / "x.csv"), steps=3), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    np.save(tmp_path / "x.npy", np.ones((50, 2, 2)))
+    with pytest.raises(InputError, match=r"data: 4 of 4 coordinates are constant \(x\[0\], x\[1\], x\[2\] …\)"):
+        train_run(RunSettings(data=str(tmp_path / "x.npy"), steps=3), tmp_path / "run")

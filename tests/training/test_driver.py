@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from steinscope import InputError
+from steinscope import InputError, from_energy
 from steinscope.critics import MLP
-from steinscope.models import RBM, Gaussian
-from steinscope.objectives import ContrastiveDivergence, LearnedStein
+from steinscope.models import EBM, RBM, Gaussian
+from steinscope.objectives import ContrastiveDivergence, LearnedStein, MaximumLikelihood
 from steinscope.registries import OBJECTIVES
 from steinscope.training import train
 
@@ -201,6 +201,10 @@ def test_bad_settings(options, message):
 
 def test_bad_models():
     bare = inspect.unwrap(train)
+    with pytest.raises(
+        InputError, match="model: expected a torch.nn.Module .*, got what from_log_prob, .* are not known"
+    ):
+        bare(from_energy(lambda x: x.square().sum(1)), gaussian_points(20), steps=2)
     with pytest.raises(InputError, match="model: expected a torch.nn.Module .*, got str"):
         bare("model", gaussian_points(), steps=1)
     with pytest.raises(
@@ -345,3 +349,22 @@ def test_points_that_are_single_numbers(objective):
     model = Gaussian([0.0])
     result = train(model, x, objective=objective, steps=5, batch_size=50, lr=0.1, progress=False)
     assert bool(model.mean > 0) and np.isfinite(result.history.model_loss).all()
+
+
+class EnergyAlone(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def energy(self, x):
+        return self.weight * x.square().sum(1)
+
+
+@pytest.mark.parametrize("objective", ["likelihood", MaximumLikelihood()])
+@pytest.mark.parametrize("model", [EnergyAlone(), EBM.perceptron(2, width=4)])
+def test_likelihood_of_an_unnormalised_model_is_refused(objective, model):
+    """It falls for ever: with minus the mean of x² as its loss the weight goes to minus infinity."""
+    with pytest.raises(
+        InputError, match=f"objective: .* is for normalised models, and {type(model).__name__} is not one"
+    ):
+        train(model, gaussian_points(50), objective=objective, steps=5)

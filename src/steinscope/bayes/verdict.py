@@ -15,7 +15,7 @@ from steinscope.errors import InputError
 from steinscope.findings import spoken
 from steinscope.gof.driver import gof_test
 from steinscope.portfolio.choice import Critics
-from steinscope.results import TestResult
+from steinscope.results import TestResult, equals_pvalue
 
 __all__ = ["PosteriorCheck", "Verdict", "check_posterior"]
 
@@ -68,7 +68,7 @@ class PosteriorCheck:
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The diagnostics: name, value, limit, and what each detects."""
         test, modes = self.test, None if self.test is None else self.test.modes
-        found = f"p = {test.pvalue:.3g}" if test is not None else "none"
+        found = f"p {equals_pvalue(test.pvalue)}" if test is not None else "none"
         limit = f"{test.alpha:g}" if test is not None else ""
         rows = [
             ("Stein test", found, limit, "wrong density, approximation, biased sampler"),
@@ -182,14 +182,14 @@ def _judge(
     if least < LEAST_ESS * chains:
         doubts.append(f"the draws are worth {least:.0f} independent ones, {LEAST_ESS * chains} are needed: draw more")
     if test is not None and test.rejected:
-        found = f"the Stein test rejects (p = {test.pvalue:.3g}): these are not draws of the posterior"
+        found = f"the Stein test rejects (p {equals_pvalue(test.pvalue)}): these are not draws of the posterior"
         said = tuple(f"  {line}" for line in spoken(test.findings))
         if worst <= MOST_RHAT:
             return "misfit", (found, *said, *doubts)
         # Chains that remember more than can be seen make p-values too small.
         return "cannot tell", (
             *doubts,
-            f"the Stein test rejects (p = {test.pvalue:.3g}), but may do so for that reason",
+            f"the Stein test rejects (p {equals_pvalue(test.pvalue)}), but may do so for that reason",
         )
     if problem is not None:
         doubts.append(f"there is no Stein test: {problem}")

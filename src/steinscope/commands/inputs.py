@@ -183,7 +183,10 @@ def load_model(source: str, x: Table, name: str = "model") -> Any:
             raise InputError(name, f"{source} was trained on points of shape {run.shape}, those of x are {shape}")
         check_columns(getattr(run, "names", None), x.names, name, source)
         return run.model
+    from steinscope.foreign import check_fitted_columns
+
     model = _find_object(source, name)
+    check_fitted_columns(model, x.names)
     _try_out(model, x.array, name)
     return model
 
@@ -237,6 +240,10 @@ def _try_out(model: Any, x: np.ndarray, name: str) -> None:
 
 def _find_object(source: str, name: str) -> Any:
     module_name, colon, path = source.partition(":")
+    if module_name.endswith(".py"):
+        given = module_name.removesuffix(".py")
+        hint = "a file in the current directory" if os.sep in given else f"{given}:{path or 'OBJECT'}"
+        raise InputError(name, f"expected the name of a module, not of its file: {hint}, got {source!r}")
     is_name = all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")])
     if not colon or not is_name:
         raise InputError(

@@ -92,6 +92,7 @@ def _finish_run(settings: RunSettings, out: Path, result: TrainResult, quiet: bo
         settings={"data": settings.data, "model": settings.model, "width": settings.width, "depth": settings.depth},
         points=points,
         samples=_report_samples(run.model, settings.seed),
+        names=run.names,
     )
     write_output(out / "report.html", page, "out")
     if not quiet:

@@ -24,6 +24,12 @@ from steinscope.support.checks import check_flag
 __all__ = ["SUFFIXES", "Table", "is_number", "load_table", "read_table"]
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
+_SUFFIX_HINTS = {
+    **dict.fromkeys(
+        (".dat", ".tab", ".tsv", ".txt"), "; call it .csv if its columns are separated by commas, semicolons or tabs"
+    ),
+    ".gz": "; unpack it, or pipe it: zcat FILE | steinscope test -",
+}
 # Larger .npy files stay on the disk, and their rows are read when they are needed.
 _MEMORY_BYTES = 2**28
 _LONGEST_LINE = 2**26
@@ -75,7 +81,8 @@ def load_table(source: str | Path, name: str, *, header: bool | None = None) -> 
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         came = f"the suffix {path.suffix}" if path.suffix else "no suffix"
-        raise InputError(name, f"{path.name} has {came}, expected one of {', '.join(SUFFIXES)}")
+        hint = _SUFFIX_HINTS.get(suffix, "")
+        raise InputError(name, f"{path.name} has {came}, expected one of {', '.join(SUFFIXES)}{hint}")
     if path.stat().st_size == 0:
         raise InputError(name, f"{path} is empty")
     try:
@@ -255,8 +262,15 @@ def _wrong_cell(path: Path, delimiter: str, skipped: int) -> str | None:
             for column, cell in enumerate(row, start=1):
                 if not is_number(cell):
                     came = f"holds {_shortened(cell)!r}" if cell.strip() else "is empty"
-                    return f"line {reader.line_num}, column {column} {came}, expected a number"
+                    return f"line {reader.line_num}, column {column} {came}, expected a number{_cell_hint(cell)}"
     return None
+
+
+def _cell_hint(cell: str) -> str:
+    """What to change where numbers are written in another way."""
+    if len(cell.split()) > 1 and all(map(is_number, cell.split())):
+        return "; columns are separated by commas, semicolons or tabs, not by spaces"
+    return "; decimals are written with a point" if is_number(cell.replace(",", ".")) else ""
 
 
 def _read_parquet(path: Path, name: str) -> Table:

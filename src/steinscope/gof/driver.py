@@ -15,7 +15,7 @@ from steinscope.densities import model_of
 from steinscope.draws import Draws
 from steinscope.effects import with_effects
 from steinscope.errors import InputError
-from steinscope.gof.pairs import few_points_test
+from steinscope.gof.pairs import few_points_test, fitted_note
 from steinscope.gof.prequential import prequential_test
 from steinscope.gof.split import split_test
 from steinscope.gof.trials import HEAD_ROWS
@@ -33,6 +33,7 @@ from steinscope.registries import CRITICS
 from steinscope.results import TestResult, with_support
 from steinscope.scoring import make_points
 from steinscope.support.checks import check_choice, check_count, check_level, check_seed
+from steinscope.ties import tie_notes
 from steinscope.unconstrained import unconstrained_model
 
 __all__ = ["gof_test"]
@@ -138,15 +139,18 @@ def gof_test(
     if points.is_afar:
         chosen, left = _made_of_sums(chosen, is_choice=critics in ("auto", CLOSED_FORM, ["auto"], [CLOSED_FORM]))
     starts = check_starts(starts, points, model, points.coordinates)
+    # Draws of chains depend on each other and stay where they are, and that is known.
+    ties = [] if dependence is not None else tie_notes(points)
     if len(points) < LEAST_POINTS:
-        return with_support(replace(few_points_test(points, chosen, alpha, seed), about=about), points)
+        few = few_points_test(points, chosen, alpha, seed)
+        return with_support(replace(few, about=about, notes=(*few.notes, *ties)), points)
     note = None if dependence is not None or chains is False else dependence_note(points)
     blocks = check_count("blocks", blocks, 2, len(points) // 10)
     if repeats is None:
         repeats = ORDERS if len(points) <= MANY_POINTS and any(map(is_closed_form, chosen)) else 1
     result = prequential_test(points, model, chosen, blocks, repeats, alpha, seed, starts, dependence, jobs)
-    if note is not None:
-        result = replace(result, notes=(*result.notes, note))
+    notes = (fitted_note(result.pairs), *ties, note)
+    result = replace(result, notes=(*result.notes, *(text for text in notes if text is not None)))
     result = with_support(with_effects(result, points, dependence, about), points)
     if isinstance(points, ClusterPoints):
         without = f"; critics that need single points were not run: {', '.join(left)}" if left else ""

@@ -24,7 +24,7 @@ from steinscope.portfolio.choice import CriticChoice
 from steinscope.results import PairResult, TestResult, check_finite
 from steinscope.support.randomness import make_generator
 
-__all__ = ["LEAST_POINTS", "MOST_POINTS", "PAIR_CRITICS", "few_points_test", "pair_tests"]
+__all__ = ["LEAST_POINTS", "MOST_POINTS", "PAIR_CRITICS", "few_points_test", "fitted_note", "pair_tests"]
 
 PAIR_CRITICS = ("mean", "linear", "kernel")
 LEAST_POINTS, MOST_POINTS = 20, 2048
@@ -60,6 +60,19 @@ def few_points_test(points: ScoredPoints, critics: Sequence[CriticChoice], alpha
         points.dim,
         notes=("for so few points critics do not learn: all pairs are tested, with the wild bootstrap",),
         pairs=pairs,
+    )
+
+
+def fitted_note(pairs: Sequence[PairResult]) -> str | None:
+    """A note where the mean score is nearer to zero than with any of the random signs, as it is after a fit.
+
+    That of new points is so once in as many cases as there are draws of signs, 500 at least, whatever the model.
+    """
+    if not any(pair.name == "mean" and pair.pvalue == 1 for pair in pairs):
+        return None
+    return (
+        "the scores add up to zero more closely than at new points: if the model was fitted to these, the test is too "
+        "lenient, and points that the model has not seen tell more"
     )
 
 

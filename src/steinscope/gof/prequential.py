@@ -238,6 +238,7 @@ def _joined(members: Sequence[tuple[float, float]]) -> float:
 def _order_note(pvalues: list[float], who: str, chains: Chains | None) -> str:
     if len(pvalues) == 1:
         return ORDER_NOTE
-    spread = f"from {min(pvalues):.2g} to {max(pvalues):.2g}"
+    least, most = min(pvalues), max(pvalues)
+    spread = f"from {least:.2g} to {most:.2g}" if least > 0 else f"up to {most:.2g}" if most > 0 else "below 1e-300"
     what = "the points" if chains is None else "stretches of time"
     return f"{who} had p-values {spread} in {len(pvalues)} random orders of {what}"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from steinscope.frames import Names, coordinate_label
 from steinscope.report.charts import density_chart
 
 __all__ = ["model_density"]
@@ -14,7 +15,7 @@ __all__ = ["model_density"]
 _GRID = 120
 
 
-def model_density(model: Any, points: np.ndarray, title: str) -> Markup:
+def model_density(model: Any, points: np.ndarray, title: str, names: Names = None) -> Markup:
     """The density of a model with `log_prob(x)`, which need not be normalised, below points (n, 2)."""
     import torch
 
@@ -39,4 +40,5 @@ def model_density(model: Any, points: np.ndarray, title: str) -> Markup:
     # Where the model has no mass at all near the points its density is zero.
     density = np.exp(log_density - highest) if np.isfinite(highest) else np.zeros_like(log_density)
     extent = (float(low[0]), float(high[0]), float(low[1]), float(high[1]))
-    return density_chart(title, density, extent, points, ("x[0]", "x[1]"), f"{min(len(points), 1500)} points")
+    labels = coordinate_label(names, 0), coordinate_label(names, 1)
+    return density_chart(title, density, extent, points, labels, f"{min(len(points), 1500)} points")

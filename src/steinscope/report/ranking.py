@@ -18,10 +18,10 @@ from steinscope.results import TestResult
 from steinscope.support.checks import check_kind, check_text
 from steinscope.support.normal import normal_quantile
 
-__all__ = ["report_ranking"]
+__all__ = ["CERTAIN", "report_ranking"]
 
 _MOST_PAIRS = 12
-_CERTAIN = 0.95
+CERTAIN = 0.95
 _MOST_EXPLAINED = 10
 _PLACES = ("Largest", "Second", "Third")
 
@@ -88,8 +88,8 @@ def _headline(ranking: Ranking) -> str:
     best = ranking.names[0]
     if len(ranking.names) == 1:
         return f"{best} is the only model that could be ranked" if ranking.failures else f"{best} is the only model"
-    probability = ranking.difference(ranking.names[1], best).probability
-    return f"{best} fits best" if probability >= _CERTAIN else f"{best} comes first, but not beyond doubt"
+    is_certain = ranking.best_is_better().min() >= CERTAIN
+    return f"{best} fits best" if is_certain else f"{best} comes first, but not beyond doubt"
 
 
 def _sentence(ranking: Ranking) -> str:
@@ -102,7 +102,7 @@ def _sentence(ranking: Ranking) -> str:
     second = ranking.difference(ranking.names[1], ranking.names[0])
     return (
         f"{text} The next, {ranking.names[1]}, is worse by {number(second.value)} ± {number(second.stderr, 2)} on the "
-        f"same points, and really worse with probability {second.probability:.3f}, given the critics."
+        f"same points; P(best is better) is {ranking.best_is_better()[0]:.3f}."
     )
 
 

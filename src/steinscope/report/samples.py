@@ -7,6 +7,7 @@ import numpy as np
 from steinscope.bayes.samples import SampleRanking
 from steinscope.report.charts import interval_chart, number
 from steinscope.report.page import Cell, Table, render
+from steinscope.report.ranking import CERTAIN
 from steinscope.support.checks import check_kind, check_text
 from steinscope.support.normal import normal_quantile
 
@@ -26,12 +27,12 @@ def report_samples(ranking: SampleRanking, *, data: str = "") -> str:
         ("Folds", str(ranking.folds) if ranking.folds else "one split"),
         ("Penalty λ", number(ranking.l2)),
     ]
-    best, half = ranking.names[0], normal_quantile(0.975) * ranking.stderr
+    half = normal_quantile(0.975) * ranking.stderr
     values = ranking.values
     return render(
         "samples.html",
         title="Samples of one posterior",
-        headline=f"{best} is nearest to the posterior",
+        headline=_headline(ranking),
         sentence=f"Its learned Stein discrepancy is {number(values[0])} ± {number(ranking.stderr[0], 2)}; 0 would be a "
         "sample of the posterior itself.",
         facts=[(name, value) for name, value in facts if value],
@@ -48,6 +49,13 @@ def report_samples(ranking: SampleRanking, *, data: str = "") -> str:
         findings=[(name, [str(one) for one in ranking.findings[name]]) for name in ranking.names],
         failures=list(ranking.failures.items()),
     )
+
+
+def _headline(ranking: SampleRanking) -> str:
+    sure = np.asarray(ranking.best_is_better())
+    if (sure >= CERTAIN).all():
+        return f"{ranking.names[0]} is nearest to the posterior"
+    return f"{ranking.names[0]} comes first, but not beyond doubt"
 
 
 def _table(ranking: SampleRanking) -> Table:

@@ -46,7 +46,7 @@ def report_test(result: TestResult, explanation: Explanation | None = None, *, d
         ("Size", f"{result.n} points, {result.dim} coordinate{'s' if result.dim != 1 else ''}"),
         ("Method", result.method),
         ("Statistic", number(result.statistic)),
-        ("p-value", number(result.pvalue, 3)),
+        ("p-value", number(result.pvalue, 3) if result.pvalue > 0 else "below 1e−300"),
         ("Level", number(result.alpha)),
     ]
     strongest = result.strongest
@@ -196,7 +196,7 @@ def _points_table(explanation: Explanation) -> Table:
         if dim <= _POINT_COORDINATES:
             rows.append([*head, explanation.label(order[0]), *(Cell.of(float(value), 3) for value in point.x)])
         else:
-            values = [f"{explanation.label(i)}\u00a0=\u00a0{number(float(point.x[i]), 3)}" for i in order[:3]]
+            values = [f"{explanation.label(i)} =\u00a0{number(float(point.x[i]), 3)}" for i in order[:3]]
             rows.append([*head, *values])
     if dim <= _POINT_COORDINATES:
         names = [explanation.label(i) for i in range(dim)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from steinscope.errors import InputError
+from steinscope.frames import Names, check_names, coordinate_label
 from steinscope.report.charts import line_chart, number, scatter_chart
 from steinscope.report.density import model_density
 from steinscope.report.page import Cell, Table, render
@@ -30,6 +31,7 @@ def report_training(
     settings: Mapping[str, Any] | None = None,
     points: np.ndarray | None = None,
     samples: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
 ) -> str:
     """The report of a training run as one HTML file.
 
@@ -40,6 +42,7 @@ def report_training(
         settings: Further settings to list, such as those of the model.
         points: Some of the points that it was trained on. In the plane the model's density is drawn below them.
         samples: Samples of the model, to be drawn beside the points.
+        names: What the coordinates of the points are called.
     """
     check_kind("result", result, TrainResult)
     if settings is not None and not isinstance(settings, Mapping):
@@ -52,6 +55,7 @@ def report_training(
     drawn = None if samples is None else flat_rows(samples, "samples")
     if flat is not None and drawn is not None and flat.shape[1] != drawn.shape[1]:
         raise InputError("samples", f"expected {flat.shape[1]} coordinates, as points have, got {drawn.shape[1]}")
+    labels = None if names is None or flat is None else check_names(names, flat.shape[1])
     listed = {**(settings or {}), **_readable(result.state.settings), "steps": result.state.step}
     curves = []
     if np.isfinite(history.held_out).any():
@@ -77,9 +81,9 @@ def report_training(
         facts=[(name, _setting(value)) for name, value in listed.items() if value is not None],
         curves=curves,
         hint=result.objective.loss_meaning,
-        density=model_density(model, flat, _DENSITY_TITLE) if has_density and flat is not None else "",
-        samples=_samples(flat, drawn) if flat is not None and drawn is not None else "",
-        table=_moments(flat, drawn) if flat is not None and drawn is not None else None,
+        density=model_density(model, flat, _DENSITY_TITLE, labels) if has_density and flat is not None else "",
+        samples=_samples(flat, drawn, labels) if flat is not None and drawn is not None else "",
+        table=_moments(flat, drawn, labels) if flat is not None and drawn is not None else None,
     )
 
 
@@ -109,7 +113,7 @@ def _curve(title: str, step: np.ndarray, values: np.ndarray, meaning: str = "mea
     return line_chart(title, step, values, "step", meaning, description)
 
 
-def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:
+def _samples(points: np.ndarray, samples: np.ndarray, names: Names) -> Markup:
     if points.shape[1] == 1:
         levels = np.linspace(0.01, 0.99, 99)
         title = "Quantiles of the samples against those of the data"
@@ -119,17 +123,17 @@ def _samples(points: np.ndarray, samples: np.ndarray) -> Markup:
     first, second = sorted(int(i) for i in np.argsort(-points.std(0), kind="stable")[:2])
     columns = [first, second]
     description = f"{len(points)} points of the data and {len(samples)} samples"
-    axes = (f"x[{first}]", f"x[{second}]")
+    axes = (coordinate_label(names, first), coordinate_label(names, second))
     title = "Data (blue) and samples of the model (red)"
     if points.shape[1] > 2:
         title += ", in the two coordinates that spread most"
     return scatter_chart(title, points[:, columns], samples[:, columns], axes, description)
 
 
-def _moments(points: np.ndarray, samples: np.ndarray) -> Table:
+def _moments(points: np.ndarray, samples: np.ndarray, names: Names) -> Table:
     rows = [
         [
-            Cell(f"x[{i}]", i),
+            Cell(coordinate_label(names, i), i),
             *(Cell.of(float(value)) for value in (points[:, i].mean(), samples[:, i].mean())),
             *(Cell.of(float(value)) for value in (points[:, i].std(), samples[:, i].std())),
         ]

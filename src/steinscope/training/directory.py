@@ -21,7 +21,7 @@ from torch import nn
 from steinscope.data.tables import SUFFIXES, load_table
 from steinscope.data.toy import TOY, draw_toy
 from steinscope.errors import InputError
-from steinscope.frames import Names
+from steinscope.frames import Names, coordinate_label
 from steinscope.models.ebm import EBM
 from steinscope.models.gaussian import Gaussian
 from steinscope.objectives.learned_stein import LearnedStein
@@ -163,6 +163,7 @@ def train_run(settings: RunSettings, path: Path, *, progress: bool | None = None
     }
     _check_record(path, record)
     model = _build(settings, tuple(look.shape[1:]), look)
+    _check_varied(look, names)
     objective: Any = settings.objective
     if settings.l2 is not None or settings.critic_steps is not None:
         given = {"l2": settings.l2, "critic_steps": settings.critic_steps}
@@ -224,6 +225,21 @@ def _look(points: str | np.ndarray, seed: int) -> torch.Tensor:
     rows: Rows = points if isinstance(points, np.memmap) else torch.from_numpy(np.ascontiguousarray(points))
     index = torch.linspace(0, len(points) - 1, min(_LOOK_ROWS, len(points)), dtype=torch.float64).round().long()
     return read_rows(rows, index).float()
+
+
+def _check_varied(look: torch.Tensor, names: Names) -> None:
+    """Refuse coordinates that are constant, on which every density grows without end."""
+    flat = look.reshape(len(look), -1)
+    constant = (flat == flat[0]).all(0).nonzero()[:, 0].tolist()
+    if len(look) > 1 and constant:
+        shown = ", ".join(coordinate_label(names, place) for place in constant[:3]) + (
+            " …" if len(constant) > 3 else ""
+        )
+        raise InputError(
+            "data",
+            f"{len(constant)} of {flat.shape[1]} coordinates are constant ({shown}), which no density says: leave them "
+            "out, or add a little noise",
+        )
 
 
 def _build(settings: RunSettings, shape: tuple[int, ...], look: torch.Tensor | None = None) -> nn.Module:

@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from steinscope.densities import is_of_function
 from steinscope.errors import InputError
 from steinscope.flows import FlowDensity, as_flow
+from steinscope.models import EBM, RBM, UnnormalisedICA
 from steinscope.objectives.base import TrainingObjective
+from steinscope.objectives.likelihood import MaximumLikelihood
 from steinscope.points import check_device, check_dtype, check_rows, read_rows
 from steinscope.registries import OBJECTIVES
 from steinscope.settings import TrainSettings
@@ -137,6 +140,7 @@ def train(
     given, model = model, as_flow(model) or model
     parameters = _check_model(model)
     name, objective = _find_objective(objective)
+    _check_normalised(model, name, objective)
     if optimiser is not None and (lr is not None or weight_decay):
         raise InputError(
             "lr" if lr is not None else "weight_decay", "it is that of the optimiser, which was given, too"
@@ -288,6 +292,20 @@ def _find_objective(objective: Any) -> tuple[str, TrainingObjective]:
     return objective, OBJECTIVES[objective].make()
 
 
+def _check_normalised(model: nn.Module, name: str, objective: TrainingObjective) -> None:
+    """Refuse likelihood for a model that is known to be unnormalised: it would become as large as one likes."""
+    is_for_normalised = name in OBJECTIVES and OBJECTIVES[name].is_for_normalised
+    if not is_for_normalised and not isinstance(objective, MaximumLikelihood):
+        return
+    has_energy_alone = callable(getattr(model, "energy", None)) and not callable(getattr(model, "log_prob", None))
+    if has_energy_alone or isinstance(model, EBM | RBM | UnnormalisedICA):
+        raise InputError(
+            "objective",
+            f"{name} is for normalised models, and {type(model).__name__} is not one; take another objective, such as "
+            "contrastive-divergence, or a model whose log_prob is normalised",
+        )
+
+
 def _read_checkpoint(directory: Path, resume: bool, data: dict[str, str | None] | None) -> TrainState | None:
     """The state to resume from, if there is one, after looking whether it was made with these points."""
     if not resume:
@@ -321,9 +339,12 @@ def _check_data(there: dict[str, str | None], here: dict[str, str | None], direc
 
 def _check_model(model: Any) -> list[Tensor]:
     if not isinstance(model, nn.Module):
-        raise InputError(
-            "model", f"expected a torch.nn.Module with log_prob(x), energy(x) or score(x), got {type(model).__name__}"
+        came = (
+            "what from_log_prob, from_energy or from_score returns, whose parameters are not known"
+            if is_of_function(model)
+            else type(model).__name__
         )
+        raise InputError("model", f"expected a torch.nn.Module with log_prob(x), energy(x) or score(x), got {came}")
     if not any(callable(getattr(model, name, None)) for name in ("log_prob", "score", "energy")):
         raise InputError("model", f"expected log_prob(x), energy(x) or score(x), and {type(model).__name__} has none")
     parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
