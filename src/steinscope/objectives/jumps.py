@@ -13,9 +13,10 @@ for every function h. With $h = \nabla_\theta \log q$ this is the gradient of $E
 loss of conditional noise contrast (Ceylan and Gutmann 2018) with these jumps for noise.
 
 A discrepancy is a squared score, and this loss has no unit. So it is multiplied by the mean squared derivative of the
-log-density along the jumps, $E\,(s \cdot (y - z))^2 / E\,\|y - z\|^2$ with s the model's score. If the points hardly vary
-in some direction, scores are large there and jumps are short, so that such directions do not count. The mean is over a
-few points that stay the same, and not over the batch, so that several processes that share a batch have one unit.
+log-density along the jumps, $E\,(s \cdot (y - z))^2 / E\,\|y - z\|^2$ with s the model's score. If the points hardly
+vary in some direction, scores are large there and jumps are short, so that such directions do not count. The mean is
+over a few points that stay the same, and not over the batch, so that several processes that share a batch have one
+unit.
 """
 
 from __future__ import annotations
