@@ -114,6 +114,14 @@ def test_without_a_log_density_nothing_jumps():
         LearnedStein(jumps=True).begin(model, x, generator())
 
 
+def test_in_many_dimensions_nothing_jumps_unless_it_is_asked_for():
+    x = torch.randn(100, 11, generator=generator())
+    for options, does in (({}, False), ({"jumps": True}, True)):
+        objective = LearnedStein(**options)
+        objective.begin(Gaussian(torch.zeros(11)), x, generator())
+        assert (objective._jumps is not None) == does
+
+
 def test_jumps_out_of_the_support_cost_nothing():
     """Where the density is zero the loss is zero and its gradient finite."""
 

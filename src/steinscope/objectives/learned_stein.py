@@ -37,6 +37,9 @@ __all__ = ["LearnedStein"]
 _WIDTH, _DROPOUT = 128, 0.2
 # Random directions for each held-out point.
 _PROBES = 4
+# Where a jump lands from one Gaussian mode in another the density is exp(-d) of what it was, so that with more
+# coordinates jumps tell nothing.
+_MOST_COORDINATES = 10
 
 
 class LearnedStein(AuxiliaryObjective):
@@ -54,8 +57,8 @@ class LearnedStein(AuxiliaryObjective):
     is added to the loss, which makes it score matching: in full as long as no point has come twice, so that nothing can
     be learned by heart, and then only as far as held-out points say that g is blind.
 
-    Scores do not say how the mass is divided between modes that lie apart. Where the model has a log-density, jumps of
-    points from one place to another do, and their loss is added (`steinscope.objectives.jumps`).
+    Scores do not say how the mass is divided between modes that lie apart. If the model has a log-density, jumps of
+    points from one place to another do, and in few dimensions their loss is added (`steinscope.objectives.jumps`).
 
     With `residual=False`, or with a critic of your own, the network is f itself and nothing jumps, as in the paper.
 
@@ -71,8 +74,8 @@ class LearnedStein(AuxiliaryObjective):
             the points are only centred and divided by one number. By default 0.01 for f, and for g what points that are
             left out of the covariance say.
         residual: Whether the network is that of g and not f; by default it is where no critic is given.
-        jumps: Whether jumps between points weigh the modes of the model. By default they do where it has a log-density
-            and the network is that of g.
+        jumps: Whether jumps between points weigh the modes of the model. By default they do if it has a log-density,
+            the network is that of g, and points have at most 10 coordinates.
     """
 
     loss_meaning = (
@@ -118,9 +121,9 @@ class LearnedStein(AuxiliaryObjective):
         """Make the critic."""
         if self.jumps and not knows_log_prob(model):
             raise InputError("jumps", "the model has a score alone, expected log_prob(x) or energy(x)")
-        by_default = self.jumps is None and self.residual and knows_log_prob(model)
-        self._jumps = Jumps(x, generator) if self.jumps or by_default else None
         dim = x[0].numel()
+        by_default = self.jumps is None and self.residual and dim <= _MOST_COORDINATES and knows_log_prob(model)
+        self._jumps = Jumps(x, generator) if self.jumps or by_default else None
         if self.critic is not None:
             critic = as_critic(self.critic)
         elif self.residual:
