@@ -104,7 +104,8 @@ class Ranking:
         The best is chosen on the same points. So the difference to it is compared with what the largest difference to
         the best would be if all models were equally good: then one ranking in twenty exceeds 0.95 anywhere. The critics
         were learned from points that other folds hold out, which the standard errors do not take into account; so the
-        variance is increased by the ratio of held-out points to points learned from (Nadeau and Bengio 2003).
+        variance is increased by the ratio of held-out points to points learned from. Nadeau and Bengio (2003) increase
+        it by that ratio times the number of folds, for scores of few folds; for pointwise values that is too much.
         """
         # Means of batches where points are draws of chains.
         values = np.stack([one.values.reshape(-1, one.batch).mean(1) for one in self.estimates.values()])
