@@ -75,6 +75,8 @@ def test_bad_seeds(seed):
 
 
 def test_after_the_largest_seed_comes_zero():
-    assert (next_seed(5, 2), next_seed(2**63 - 1, 1)) == (7, 0)
+    series = [[next_seed(seed, number) for number in range(4)] for seed in (5, 6, 2**63 - 1)]
+    assert [one[0] for one in series] == [5, 6, 2**63 - 1]
+    assert len({seed for one in series for seed in one}) == 12 and max(map(max, series)) < 2**63
     x = torch.zeros(200, 2) + torch.arange(400.0).reshape(200, 2).sin()
     assert gof_test(x, -x, critics="mean", seed=2**63 - 1).pvalue <= 1

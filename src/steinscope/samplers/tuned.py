@@ -99,7 +99,7 @@ def tune_step_size(model: Any, x: torch.Tensor, sampler: str = "mala", *, seed: 
     state = State(x)
     for number in range(_ROUNDS):
         chains = run_chains(
-            _make(sampler, model, size), state.x, _ROUND_STEPS, seed=next_seed(seed, number), progress=False
+            _make(sampler, model, size), state.x, _ROUND_STEPS, seed=next_seed(seed, number + 1), progress=False
         )
         # Large changes first, small ones later.
         size *= math.exp(3.0 * (float(chains.acceptance.mean()) - _ACCEPTANCE) / math.sqrt(1 + number / 4))

@@ -43,8 +43,10 @@ def make_generator(seed: Seed, device: torch.device | str = "cpu", *, purpose: s
 
 
 def next_seed(seed: int, number: int) -> int:
-    """The seed that comes so many places after another; after the largest comes 0."""
-    return (seed + number) % 2**63
+    """The seed of that number in the series of a seed, which begins with it. Other series have other numbers."""
+    if number == 0:
+        return seed
+    return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def default_generator(device: torch.device | str) -> torch.Generator:
