@@ -23,8 +23,8 @@ _JITTER = 0.2
 class HMC:
     """Hamiltonian Monte Carlo with the identity as mass matrix.
 
-    Each chain draws its own step size for each trajectory, because trajectories of one length may be periodic: they come
-    back to where they began and are always accepted (Neal 2011, section 3.2).
+    Each chain draws its own step size for each trajectory, because trajectories of one length may be periodic: they
+    come back to where they began and are always accepted (Neal 2011, section 3.2).
 
     Arguments:
         model: An object with `log_prob(x)`, differentiable or beside `score(x)`.
