@@ -182,7 +182,7 @@ def test_the_figure_shows_every_model(ranking):
             r"models\['a'\]: an array of scores must have the shape of x, \(50, 3\), got \(4, 2\)",
         ),
         ({"a": object()}, r"models\['a'\]: expected an object with score"),
-        ({"a": "nonsense"}, r"models\['a'\]: expected .npy or .parquet files, all of one kind, got no suffix"),
+        ({"a": "nonsense"}, r"models\['a'\]: got 'nonsense', which is no directory or file; texts are paths of arrays"),
     ],
 )
 def test_bad_models(models, message):

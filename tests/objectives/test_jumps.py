@@ -42,13 +42,13 @@ def test_the_gradient_is_the_flux_of_jumps_that_barker_accepts():
     squared derivative of log q along jumps."""
     model, x = Gaussian(torch.tensor([0.3, -0.2])).double(), torch.randn(200, 2, generator=generator()).double()
     jumps = Jumps(x, generator())
-    (gradient,) = torch.autograd.grad(jumps.loss(model, x, generator(1)), model.mean)
+    (gradient,) = torch.autograd.grad(jumps.loss(model, x, model.score, generator(1)), model.mean)
     source = generator(1)
     jump = jumps._drawn(x, source) - jumps._drawn(x, source)
     before, after = (log_prob_at(model, points).detach().exp() for points in (x, x + jump))
     accepted = after / (before + after)
     # The gradient of log N(x; m, I) in m is x - m.
-    expected = 2 * jumps.squared_slope(model) * (accepted[:, None] * jump).mean(0)
+    expected = 2 * jumps.squared_slope(model.score) * (accepted[:, None] * jump).mean(0)
     torch.testing.assert_close(gradient, expected)
 
 
@@ -57,12 +57,13 @@ def test_a_direction_in_which_points_hardly_vary_does_not_set_the_unit():
     squared derivatives have four times their mean for standard deviation, it is within four standard errors."""
     std = torch.tensor([1.0, 1e-3])
     x = torch.randn(4000, 2, generator=generator()) * std
-    assert 0.5 < float(Jumps(x, generator(1)).squared_slope(Gaussian(torch.zeros(2), std=std))) < 5
+    assert 0.5 < float(Jumps(x, generator(1)).squared_slope(Gaussian(torch.zeros(2), std=std).score)) < 5
 
 
 def test_points_that_are_all_the_same_do_not_jump():
     x = torch.ones(50, 2)
-    assert float(Jumps(x, generator()).loss(Gaussian(torch.zeros(2)), x, generator(1)).detach()) == 0
+    model = Gaussian(torch.zeros(2))
+    assert float(Jumps(x, generator()).loss(model, x, model.score, generator(1)).detach()) == 0
 
 
 def test_the_flux_vanishes_where_the_model_is_right_and_not_elsewhere():
@@ -73,7 +74,7 @@ def test_the_flux_vanishes_where_the_model_is_right_and_not_elsewhere():
         model = Shares(share)
         fluxes = torch.stack(
             [
-                torch.autograd.grad(jumps.loss(model, part, generator(k)), model.logit)[0]
+                torch.autograd.grad(jumps.loss(model, part, torch.neg, generator(k)), model.logit)[0]
                 for k, part in enumerate(x.split(50))
             ]
         )
@@ -136,6 +137,6 @@ def test_jumps_out_of_the_support_cost_nothing():
 
     x = torch.rand(500, 1, generator=generator()) + 0.01
     model = Half()
-    loss = Jumps(x, generator()).loss(model, x, generator(1))
+    loss = Jumps(x, generator()).loss(model, x, torch.neg, generator(1))
     (gradient,) = torch.autograd.grad(loss, model.rate)
     assert loss.isfinite() and gradient.isfinite()

@@ -156,7 +156,10 @@ class LearnedStein(AuxiliaryObjective):
         loss = self._misfit(model, x, generator)
         if self._jumps is None:
             return loss
-        return loss + self._jumps.loss(model, x, generator) / (2 * self.l2)
+        g = self.auxiliary
+        # Where the network is f, the model's own score is the best guess.
+        score = g if isinstance(g, ScoreNetwork) else as_density(model).score
+        return loss + self._jumps.loss(model, x, score, generator) / (2 * self.l2)
 
     def _misfit(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         g = self.auxiliary
