@@ -9,6 +9,7 @@ from steinscope import FitSettings, InputError, discrepancy, gof_test
 from steinscope.critics import MLP, Linear
 from steinscope.kernels import ksd_test
 from steinscope.registries import CRITICS
+from steinscope.support.randomness import next_seed
 
 from helpers import generator
 
@@ -88,7 +89,8 @@ def test_critics_of_your_own_and_of_choice():
 def test_an_explanation_is_the_mean_over_the_orders():
     x = correlated(200, 3)
     merged = gof_test(x, 0.2 - x, critics="linear", repeats=3).explain()
-    single = [gof_test(x, 0.2 - x, critics="linear", seed=seed, repeats=1).explain() for seed in range(3)]
+    seeds = [next_seed(0, number) for number in range(3)]
+    single = [gof_test(x, 0.2 - x, critics="linear", seed=seed, repeats=1).explain() for seed in seeds]
     np.testing.assert_allclose(merged.coordinates, np.mean([one.coordinates for one in single], 0), rtol=1e-4)
     contributions = np.zeros(200)
     for one in single:

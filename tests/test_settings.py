@@ -58,7 +58,7 @@ TRAIN = {
     "auxiliary_lr": or_none(is_positive),
     "weight_decay": is_not_negative,
     "average": or_none(lambda value: is_number(value, lambda number: 0 < number < 1)),
-    "noise": or_none(is_positive),
+    "noise": or_none(is_not_negative),
     "seed": is_seed,
 }
 RUN = {**TRAIN, **dict.fromkeys(("width", "depth", "checkpoint_every", "log_every"), is_count)}

@@ -128,7 +128,8 @@ class TrainSettings:
         weight_decay: Added to the model's gradient as weight_decay times the weights.
         average: Keep an exponential average of the model's parameters with this coefficient, such as 0.999.
         noise: Add Gaussian noise of this standard deviation to the points at first. It falls to zero over the first 80%
-            of the steps, and helps if modes lie apart.
+            of the steps, and helps if modes lie apart. By default lsd adds a little to points that come again; 0 for
+            none.
         clip: The largest norm of the model's gradient; a longer one is shortened to it.
         seed: The source of all that is random.
     """
@@ -148,8 +149,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         _keep(self, check_steps, "steps")
         _keep(self, check_count, "batch_size")
-        _keep(self, partial(check_number, over=0), "lr", "auxiliary_lr", "noise", "clip")
-        _keep(self, partial(check_number, least=0), "weight_decay")
+        _keep(self, partial(check_number, over=0), "lr", "auxiliary_lr", "clip")
+        _keep(self, partial(check_number, least=0), "weight_decay", "noise")
         _keep(self, check_level, "average")
         _keep(self, check_seed, "seed")
         _keep(self, check_flag, "lr_decay")
@@ -175,7 +176,7 @@ class TrainSettings:
             "weight_decay": self.weight_decay,
             "clip": self.clip,
             "average": self.average,
-            "noise": None if self.noise is None else [self.noise, self.steps],
+            "noise": [self.noise, self.steps] if self.noise else self.noise,
             "seed": self.seed,
         }
 

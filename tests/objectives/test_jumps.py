@@ -24,9 +24,9 @@ class Shares(nn.Module):
 
     def log_prob(self, x):
         left, right = (-0.5 * (x - torch.tensor(centre)).square().sum(1) for centre in CENTRES)
-        return torch.logaddexp(
-            left + nn.functional.logsigmoid(self.logit), right + nn.functional.logsigmoid(-self.logit)
-        )
+        left, right = left + nn.functional.logsigmoid(self.logit), right + nn.functional.logsigmoid(-self.logit)
+        # The second derivative of torch.logaddexp is NaN where one part underflows.
+        return torch.logsumexp(torch.stack([left, right]), 0)
 
     @property
     def share(self):

@@ -181,7 +181,7 @@ def test_history_and_figure():
         ({"batch_size": 0}, "batch_size: expected a whole number from 1 on, got 0"),
         ({"lr": -1.0}, "lr: expected a positive number, got -1.0"),
         ({"average": 1.0}, "average: expected a number between 0 and 1, got 1.0"),
-        ({"noise": 0.0}, "noise: expected a positive number, got 0.0"),
+        ({"noise": -1.0}, "noise: expected a number from 0 on, got -1.0"),
         ({"seed": -1}, r"seed: expected a whole number from 0 to 2\^63 - 1, got -1"),
         ({"resume": "no"}, "resume: expected True or False, got 'no'"),
         ({"start": {"step": 1}}, "start: expected an object of type TrainState, got dict"),

@@ -196,7 +196,7 @@ def test_a_callback_can_stop_a_run_and_the_result_is_kept(tmp_path):
 
     result = train(Gaussian([3.0, 3.0]), points(500), steps=200, log_every=10, callbacks=[stop], checkpoint=tmp_path)
     assert seen == [10, 20, 30] and result.state.step == 30
-    assert result.notes == ("The run was stopped by a callback at step 30.",)
+    assert result.notes[0] == "The run was stopped by a callback at step 30."
     assert (tmp_path / "step-000000030.json").exists()
 
 

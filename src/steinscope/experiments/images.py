@@ -32,7 +32,7 @@ from steinscope.samplers.langevin import TemperedSGLD
 from steinscope.settings import FitSettings
 from steinscope.support.normal import normal_quantile
 from steinscope.support.randomness import make_generator, normal_rows, uniform_rows
-from steinscope.training.loop import noise_left
+from steinscope.training.jitter import noise_left
 
 __all__ = ["EXPERIMENT", "uniform_logits"]
 

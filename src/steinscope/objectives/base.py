@@ -41,9 +41,9 @@ class TrainingObjective(ABC):
 
     @property
     def suggestions(self) -> Mapping[str, Any]:
-        """What `train` takes for `lr`, `auxiliary_lr` and `lr_decay`, and whether it holds points out for `validation`,
-        where the user says nothing."""
-        return {"lr": 1e-3, "auxiliary_lr": None, "lr_decay": False, "validation": False}
+        """What `train` takes for `lr`, `auxiliary_lr` and `lr_decay`, whether it holds points out for `validation`, and
+        whether points that come again `jitter`, where the user says nothing."""
+        return {"lr": 1e-3, "auxiliary_lr": None, "lr_decay": False, "validation": False, "jitter": False}
 
     def settings(self) -> dict[str, Any]:
         """What must stay the same when a run is resumed: the public attributes, those of a critic included.

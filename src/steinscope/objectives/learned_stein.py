@@ -112,10 +112,11 @@ class LearnedStein(AuxiliaryObjective):
 
     @property
     def suggestions(self) -> Mapping[str, Any]:
-        """A fast model and a slow network, both of which come to rest, and points that are held out."""
+        """A fast model and a slow network, both of which come to rest, points that are held out, and others that never
+        come twice at the same place."""
         if not self.residual:
             return super().suggestions
-        return {"lr": 5e-3, "auxiliary_lr": 1e-3, "lr_decay": True, "validation": True}
+        return {"lr": 5e-3, "auxiliary_lr": 1e-3, "lr_decay": True, "validation": True, "jitter": True}
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Make the critic."""

@@ -111,7 +111,9 @@ def train(
             the coefficient is at most (1 + t) / (10 + t), so that the first parameters are soon forgotten.
         noise: The standard deviation of Gaussian noise that is added to the points at first, and falls to zero over the
             first 80% of the steps. With noise separated modes overlap, so that objectives that see only scores learn
-            how much mass each mode has.
+            how much mass each mode has. By default `lsd` adds noise with the covariance of the points times 20 over
+            their number, a quarter at most, to points that come again, so that few of them are not learned by heart; it
+            falls with the learning rates. 0 for none.
         seed: A whole number: the order of the points, the first critic, and all noise.
         start: The `state` of an earlier result, to continue from there, with other rates, noise or steps if you like.
         checkpoint: A directory for checkpoints.
@@ -161,7 +163,7 @@ def train(
         clip=clip,
         seed=seed,
     ).with_suggestions(objective.suggestions)
-    if steps is None and (settings.lr_decay or noise is not None):
+    if steps is None and (settings.lr_decay or noise):
         raise InputError("steps", f"expected a number of them, over which {'noise' if noise else 'rates'} can fall")
     share, points = _check_validation(validation, objective)
     check_count("checkpoint_every", checkpoint_every)
@@ -213,8 +215,9 @@ def train(
         state = loop.state()
         averaged, best = loop.choose_best()
         history = TrainHistory(*np.array(loop.rows, dtype=np.float64).reshape(-1, len(COLUMNS)).T)
+        notes = (*run_notes(history, best, stopped), *loop.jitter_notes())
         averaged = averaged.flow if isinstance(averaged, FlowDensity) else averaged
-        return TrainResult(given, averaged, objective, history, state, best, run_notes(history, best, stopped))
+        return TrainResult(given, averaged, objective, history, state, best, notes)
 
 
 def _run(

@@ -19,11 +19,12 @@ from steinscope.support.randomness import derive_generator, normal_rows
 from steinscope.training.batches import Batches
 from steinscope.training.checkpoint import newest_step
 from steinscope.training.distributed import Processes
+from steinscope.training.jitter import Jitter, noise_left
 from steinscope.training.optimisers import Optimisers
 from steinscope.training.watchman import Watchman, best_of
 from steinscope.unconstrained import Unconstrained, unconstrained_model
 
-__all__ = ["COLUMNS", "Loop", "TrainState", "noise_left"]
+__all__ = ["COLUMNS", "Loop", "TrainState"]
 
 COLUMNS = (
     *("step", "model_loss", "auxiliary_loss", "gradient_norm"),
@@ -32,10 +33,9 @@ COLUMNS = (
 
 _LOOK_ROWS = 100_000
 # Streams of random numbers that must not meet.
-_BEGIN, _AUXILIARY, _MODEL, _SMOOTHING, _WATCHED, _WATCHED_NOISE = 1, 2, 3, 4, 5, 6
+_BEGIN, _AUXILIARY, _MODEL, _SMOOTHING, _WATCHED, _WATCHED_NOISE, _JITTER = 1, 2, 3, 4, 5, 6, 7
 # Steps between two looks of the objective at held-out points.
 _WATCH_EVERY = 25
-_SMOOTHING_SHARE = 0.8
 
 
 @dataclass
@@ -94,9 +94,10 @@ class Loop:
         self.device = parameters[0].device
         shared.copy_from_first(parameters)
         self.objective_settings = {f"objective.{name}": value for name, value in objective.settings().items()}
-        objective.begin(
-            self.seen_model, batches.look(_LOOK_ROWS), derive_generator(settings.seed, _BEGIN, device=self.device)
-        )
+        look = batches.look(_LOOK_ROWS)
+        objective.begin(self.seen_model, look, derive_generator(settings.seed, _BEGIN, device=self.device))
+        is_jittered = settings.noise is None and objective.suggestions["jitter"]
+        self.jitter = Jitter(look) if is_jittered else None
         auxiliary = objective.auxiliary
         self.auxiliary_parameters: list[Tensor] = (
             [] if auxiliary is None else [parameter for parameter in auxiliary.parameters() if parameter.requires_grad]
@@ -163,11 +164,21 @@ class Loop:
 
     def _batch(self, draw: int) -> Tensor:
         """The points of a draw, smoothed by what is left of the noise at this step."""
-        return self._smoothed(self.batches.batch(draw), draw, _SMOOTHING)
+        x = self._smoothed(self.batches.batch(draw), draw, _SMOOTHING)
+        # Without an end there is nothing to fall over.
+        left = noise_left(self.step, self.settings.steps) if self.settings.lr_decay else 1.0
+        if self.jitter is None or not left or self.batches.is_first_pass(draw):
+            return x
+        return self.jitter.added_to(x, left, self._generator(_JITTER, draw))
+
+    def jitter_notes(self) -> tuple[str, ...]:
+        """What a reader should know of it, where points came again and moved by more than a little."""
+        draws = self.step * (self.auxiliary_steps + 1)
+        return () if self.jitter is None or self.batches.is_first_pass(draws - 1) else self.jitter.notes()
 
     def _smoothed(self, x: Tensor, draw: int, stream: int) -> Tensor:
         noise = self.settings.noise
-        if noise is None:
+        if not noise:
             return x
         left = noise_left(self.step, self.settings.steps)
         # Held-out points are the same in all processes, and so is their noise.
@@ -364,11 +375,6 @@ def _check_same(here: dict[str, Tensor], there: dict[str, Tensor], what: str) ->
             f"it belongs to another {what}: {name} is {shapes[1].get(name, 'missing')} there "
             f"and {shapes[0].get(name, 'missing')} here",
         )
-
-
-def noise_left(step: int, steps: int) -> float:
-    """The share of the noise on the points that is left at a step: it falls to zero over the first 80% of them."""
-    return max(0.0, 1 - max(0, step - 1) / (_SMOOTHING_SHARE * steps)) ** 2
 
 
 def _laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
