@@ -337,9 +337,11 @@ def plan_estimate(
     moved, shape = points.in_metric(metric), tuple(points.x.shape[1:])
     # Chains are divided into whole stretches of time, maybe more of them or fewer than were asked for.
     titles = [title if how.folds is None else f"{title}, fold {n}/{len(parts)}" for n in range(1, len(parts) + 1)]
+    batch = 1 if chains is None else chains.batch
+    contexts = [Context(model, metric, shape, points.dtype, part_seed) for part_seed in seeds]
     tasks: list[Callable[[], FoldFit]] = [
-        _Fold(moved, part, chosen, Context(model, metric, shape, points.dtype, part_seed), how, progress, part_title)
-        for part, part_seed, part_title in zip(parts, seeds, titles, strict=True)
+        _Fold(moved, part, chosen, context, how, batch, progress, part_title)
+        for part, context, part_title in zip(parts, contexts, titles, strict=True)
     ]
     return EstimatePlan(points, metric, how, parts, tasks, chains)
 
@@ -353,13 +355,14 @@ class _Fold:
     critics: list[CriticChoice]
     context: Context
     how: EstimateSettings
+    batch: int
     progress: bool | None
     title: str
 
     def __call__(self) -> FoldFit:
         train, validation, test = (self.points.subset(rows) for rows in self.part)
         how, shown = self.how, {"progress": self.progress, "title": self.title}
-        return fit_fold(train, validation, test, self.critics, self.context, how.l2, how.fit, **shown)
+        return fit_fold(train, validation, test, self.critics, self.context, how.l2, how.fit, batch=self.batch, **shown)
 
 
 def _summary(

@@ -52,6 +52,10 @@ class Member:
     f: FlatPoints
     values: PerPoint
 
+    def first(self, n: int) -> Member:
+        """The same critic at the first n of the validation points."""
+        return Member(self.group, self.learner, self.f[:n], self.values[:n])
+
     def quality(self, l2: float) -> float:
         """The penalised mean Stein value of the validation points."""
         return float(_penalised(self.f, self.values, l2).mean())

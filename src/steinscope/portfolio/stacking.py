@@ -66,6 +66,7 @@ def fit_fold(
     l2: float,
     settings: FitSettings,
     *,
+    batch: int = 1,
     progress: bool | None = None,
     title: str = "critics",
 ) -> FoldFit:
@@ -73,6 +74,18 @@ def fit_fold(
 
     Critics that are solved come first. What is trained is trained on what they leave over: with the sum F of the others
     the penalised mean of F + g is, up to what does not depend on g, that of g with the scores s - 2λF.
+
+    Arguments:
+        training: The points that critics learn from.
+        validation: The points that weigh them.
+        test: The points that are held out.
+        critics: The critics.
+        context: What learners may know.
+        l2: The penalty λ.
+        settings: How critics are trained that are not solved.
+        batch: How many test points in a row are a batch of dependent draws; 1 for independent points.
+        progress: As in `discrepancy`.
+        title: What the progress bar says.
     """
     training = training.subset(torch.arange(min(len(training), _MOST_TRAINING)))
     parts = _inner_parts(training, validation)
@@ -90,19 +103,18 @@ def fit_fold(
     members, weights = _or_best_guess(members, weights, solved, l2)
     history, everyone, n = None, list(solved), len(validation)
     for name, learner in to_train:
-        left_over = _left_over(training, members, weights, l2, slice(n, None) if len(parts) > 1 else None)
+        left_over = _left_over(training, members, weights, l2, slice(n, None))
         watched = _left_over(validation, members, weights, l2, slice(0, n))
         own = learner.fit(left_over, watched, l2, settings, progress=progress, title=title)
         history = history or own
-        # A trained critic has seen the training points, so that the validation points alone weigh it.
-        members = [Member(member.group, member.learner, member.f[:n], member.values[:n]) for member in members]
         member = Member(name, learner, *seen_by(learner, validation))
         everyone.append(member)
         if _gain(learner, watched, l2) > 0:
             members.append(member)
-            weights = stack_weights(members, l2)
+            # A trained critic has seen the training points, so that the validation points alone weigh it.
+            weights = stack_weights([one.first(n) for one in members], l2)
     members, weights = _or_best_guess(members, weights, everyone, l2)
-    return _look(test, members, weights, everyone, l2, history)
+    return _look(test, members, weights, everyone, l2, history, batch)
 
 
 def _or_best_guess(
@@ -132,7 +144,7 @@ def _inner_parts(training: ScoredPoints, validation: ScoredPoints) -> list[tuple
 
 
 def _left_over(
-    points: ScoredPoints, members: Sequence[Member], weights: Tensor, l2: float, rows: slice | None
+    points: ScoredPoints, members: Sequence[Member], weights: Tensor, l2: float, rows: slice
 ) -> ScoredPoints:
     """Points with the scores that are left when the stack is taken out: s - 2λF.
 
@@ -141,13 +153,14 @@ def _left_over(
         members: The critics.
         weights: Their weights.
         l2: The penalty λ.
-        rows: Which rows of what the members have seen these points are; None where they have not been looked at.
+        rows: Which rows of what the members have seen these points are. A member that has not seen them looks at them.
     """
     x, score = points.take(slice(None))
     total = torch.zeros_like(x)
     for member, weight in zip(members, weights.tolist(), strict=True):
         if weight > 0:
-            total += weight * (seen_by(member.learner, points)[0] if rows is None else member.f[rows])
+            known = member.f[rows]
+            total += weight * (known if len(known) == len(x) else seen_by(member.learner, points)[0])
     return ScoredPoints(x, score - 2 * l2 * total, points.dtype, points.device)
 
 
@@ -164,8 +177,11 @@ def _look(
     everyone: Sequence[Member],
     l2: float,
     history: History | None,
+    batch: int,
 ) -> FoldFit:
-    """Look at the held-out points, batch by batch: at the stack, and at each critic alone."""
+    """Look at the held-out points, some at a time: at the stack, and at each critic alone."""
+    # Standard errors are made of whole batches of draws, and of two of them at least.
+    most_alone = max(_ALONE_POINTS, 2 * batch)
     groups = {name: [member for member in everyone if member.group == name] for name in _names(everyone)}
     own = {name: [float(w) for w in stack_weights(group, l2)] for name, group in groups.items()}
     in_stack = {id(member.learner): weight for member, weight in zip(members, weights.tolist(), strict=True)}
@@ -178,7 +194,7 @@ def _look(
             field_alone, stein_alone = torch.zeros_like(x), torch.zeros_like(stein)
             for member, own_weight in zip(group, own[name], strict=True):
                 weight = in_stack.get(id(member.learner), 0.0)
-                if weight == 0.0 and (own_weight == 0.0 or count >= _ALONE_POINTS):
+                if weight == 0.0 and (own_weight == 0.0 or count >= most_alone):
                     continue
                 f, divergence = member.learner.value_and_divergence(x)
                 seen = (torch.linalg.vecdot(score, f) + divergence).double()
@@ -187,17 +203,18 @@ def _look(
                 total += weight * f
                 stein += weight * seen
                 parts[name] += weight * float(seen.sum())
-            if count < _ALONE_POINTS:
+            if count < most_alone:
                 alone[name].append(_pointwise(stein_alone, field_alone, l2))
         values.append(_pointwise(stein, total, l2))
         steins.append(stein)
         count += len(x)
+    seen_alone = {name: torch.cat(values_).cpu().numpy() for name, values_ in alone.items()}
     return FoldFit(
         learners=[member.learner for member in members],
         weights=weights.tolist(),
         values=torch.cat(values).cpu().numpy(),
         steins=torch.cat(steins).cpu().numpy(),
-        alone={name: torch.cat(parts_).cpu().numpy() for name, parts_ in alone.items()},
+        alone={name: found[: len(found) // batch * batch] for name, found in seen_alone.items()},
         parts=parts,
         history=history,
     )
