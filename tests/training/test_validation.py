@@ -292,6 +292,17 @@ def test_a_run_may_go_on_with_other_rates_noise_and_steps():
         train(Gaussian([0.0, 0.0]), x, steps=60, objective="score-matching", start=first.state)
 
 
+def test_a_run_that_goes_on_with_other_points_forgets_what_was_best_on_the_old_ones():
+    """Score matching at points that lie closely together is far lower than any model can get at others."""
+    near, far = 0.2 * points(500), 3.0 + points(500, seed=1)
+    model = Gaussian(torch.zeros(2), std=0.2 * torch.ones(2))
+    options = {"objective": "score-matching", "lr": 0.05, "log_every": 10}
+    first = train(model, near, steps=20, validation=0.2 * points(100, seed=2), **options)
+    more = train(model, far, steps=200, validation=3.0 + points(100, seed=3), start=first.state, **options)
+    assert first.best_step <= 20 < more.best_step
+    assert float((model.mean.detach() - 3.0).abs().max()) < 0.5
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         draws = generator(5)

@@ -339,7 +339,9 @@ class Loop:
             for optimiser, own in zip(self.optimisers, rates, strict=True):
                 for group, rate in zip(optimiser.param_groups, own, strict=True):
                     group["lr"] = rate
-        if self.watchman is not None and state.watched is not None:
+        # What was best on other held-out points is not compared with what these say.
+        is_same = here.get("validation") == there.get("validation")
+        if self.watchman is not None and state.watched is not None and is_same:
             self.watchman.restore(copy.deepcopy(state.watched))
         if self.average is not None and state.average is not None:
             for name, value in self.average.items():
