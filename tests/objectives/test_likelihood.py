@@ -63,6 +63,17 @@ def test_chains_of_a_model_with_a_support_end_in_it():
     torch.testing.assert_close(objective.sample(Exponential(), x, generator(2)), x, rtol=1e-2, atol=0)
 
 
+@pytest.mark.parametrize("start", ["noise", "persistent"])
+def test_chains_that_start_at_noise_start_within_the_support(start):
+    """A Gaussian of the data's mean and spread reaches beyond the edge, where it is mirrored."""
+    objective = ContrastiveDivergence(steps=1, epsilon=1e-8, start=start, chains=500)
+    x = torch.full((500, 2), 0.1)
+    x[::2] = 1.0
+    objective.begin(Exponential(), x, generator(1))
+    ends = objective.sample(Exponential(), x, generator(2))
+    assert bool((ends > 0).all()) and 0.2 < float(ends.std()) < 0.6
+
+
 def test_persistent_chains_go_on():
     objective = ContrastiveDivergence(steps=5, epsilon=0.1, start="persistent", chains=500)
     x = 5.0 + torch.randn(500, 2, generator=generator(0))

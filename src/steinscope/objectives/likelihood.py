@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from steinscope.densities import log_prob_at
 from steinscope.errors import InputError
 from steinscope.objectives.base import TrainingObjective
+from steinscope.samplers.chains import mirrored_inside
 from steinscope.samplers.langevin import TemperedSGLD
 from steinscope.shapes import Points, Scalar
 from steinscope.support.checks import check_choice, check_count, check_number, check_steps
@@ -133,7 +134,9 @@ class ContrastiveDivergence(TrainingObjective):
 
     def begin(self, model: Any, x: Points, generator: torch.Generator) -> None:
         """Keep the data's mean and scale, and start the persistent chains."""
-        self.auxiliary = _Chains(x, self.chains if self.start == "persistent" else 0, generator)
+        self.auxiliary = chains = _Chains(x, self.chains if self.start == "persistent" else 0, generator)
+        if self.start == "persistent":
+            chains.ends = mirrored_inside(chains.ends, model)
 
     def model_loss(self, model: Any, x: Points, generator: torch.Generator) -> Scalar:
         """Minus the mean log-density of the data plus that of the chains' ends."""
@@ -146,7 +149,8 @@ class ContrastiveDivergence(TrainingObjective):
         if self.start == "data":
             return self._run(model, x, generator)
         if self.start == "noise":
-            return self._run(model, chains.mean + chains.std * normal_rows(x, generator), generator)
+            noise = chains.mean + chains.std * normal_rows(x, generator)
+            return self._run(model, mirrored_inside(noise, model), generator)
         index = torch.randint(len(chains.ends), (len(x),), generator=generator, device=x.device)
         ends = self._run(model, chains.ends[index], generator)
         chains.ends[index] = ends

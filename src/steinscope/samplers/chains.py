@@ -23,7 +23,7 @@ from steinscope.support.randomness import Seed, make_generator
 from steinscope.supports import find_region
 from steinscope.unconstrained import Unconstrained
 
-__all__ = ["Chains", "Info", "Sampler", "State", "run_chains", "state_at"]
+__all__ = ["Chains", "Info", "Sampler", "State", "mirrored_inside", "run_chains", "state_at"]
 
 PerChain = Float[Tensor, " n"]
 
@@ -58,6 +58,12 @@ def state_at(x: Points, model: Any, support: Any) -> State:
     region.check(x, "x")
     coordinates = Unconstrained(region)
     return State(coordinates.points(x), coordinates=coordinates)
+
+
+def mirrored_inside(x: Points, model: Any) -> Points:
+    """Points that were drawn without regard to the model's support, mirrored at its edges where they lie outside."""
+    region = find_region(None, model, x.shape[1:])
+    return x if region is None else region.mirrored(x)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from steinscope.densities import WithSample
 from steinscope.errors import InputError
 from steinscope.models.ebm import EBM
 from steinscope.points import check_rows, read_rows, rows_dtype
-from steinscope.samplers.chains import State, run_chains
+from steinscope.samplers.chains import State, mirrored_inside, run_chains
 from steinscope.samplers.hmc import HMC
 from steinscope.samplers.langevin import MALA
 from steinscope.support.checks import check_choice, check_number, check_sample_size, check_seed
 from steinscope.support.randomness import make_generator, next_seed
-from steinscope.supports import find_region
 
 __all__ = ["draw_samples", "tune_step_size"]
 
@@ -65,9 +64,7 @@ def draw_samples(
     generator = make_generator(seed, model.mean.device, purpose="sample")
     noise = torch.randn(n, model.dim, generator=generator, dtype=model.mean.dtype, device=model.mean.device)
     with torch.no_grad():
-        x = (model.mean + model.log_std.exp() * noise).view(n, *model.shape)
-        region = find_region(None, model, model.shape)
-        x = x if region is None else region.mirrored(x)
+        x = mirrored_inside((model.mean + model.log_std.exp() * noise).view(n, *model.shape), model)
     state = State(x)
     if step_size is None:
         step_size, state = tune_step_size(model, x, sampler, seed=seed)
