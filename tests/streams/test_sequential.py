@@ -7,6 +7,7 @@ from torch.distributions import Independent, Laplace, LogNormal
 
 from steinscope import InputError, SequentialTest, from_log_prob, from_score
 from steinscope.models import Gaussian
+from steinscope.streams.sequential import _next_stop
 
 from helpers import DISTRIBUTIONS, normal, sample, student
 
@@ -120,6 +121,17 @@ def test_points_may_be_images_and_zeros():
     test = SequentialTest(from_log_prob(lambda x: -0.5 * x.square().sum((1, 2))))
     assert test.update(torch.zeros(1, 2, 2)).n == 1
     assert test.update(0.8 + normal(300, 4).reshape(-1, 2, 2)).rejected
+
+
+def test_critics_are_made_anew_at_numbers_that_are_known_however_long_the_stream_is():
+    stops, n = [], 0
+    while n < 4000:
+        n = _next_stop(n)
+        stops.append(n)
+    assert stops[:4] == [50, 75, 100, 125] and {2000, 4000} <= set(stops)
+    assert all(_next_stop(number) == next(stop for stop in stops if stop > number) for number in range(4000))
+    # To go through all numbers before it would take years.
+    assert _next_stop(10**15) == 10**15 + 100
 
 
 def test_a_critic_by_name():

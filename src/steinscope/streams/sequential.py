@@ -313,7 +313,8 @@ def _closed_form(critics: Critics, model: Any) -> tuple[str, ...]:
 
 def _next_stop(n: int) -> int:
     """The next number of points at which critics are made anew. It depends on nothing but n."""
-    stop = _FIRST
+    # Each end of a life is such a number, so that a long stream need not be gone through from its beginning.
+    stop = max(_FIRST, n // _LIFE * _LIFE)
     while stop <= n:
         stop = min(stop + min(max(_LEAST_BLOCK, stop // 8), _MOST_BLOCK), (stop // _LIFE + 1) * _LIFE)
     return stop
