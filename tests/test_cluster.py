@@ -243,3 +243,11 @@ def test_pieces_are_the_rows_of_their_files(folder, points, monkeypatch):
     assert max(stop - start for start, stop in bounds) == 4000
     for start, stop in (*bounds, (4990, 20_010), (0, N)):
         assert np.array_equal(rows.cut(start, stop).open("x")[:], points[start:stop])
+
+
+def test_suffixes_may_be_in_capitals(tmp_path, points):
+    """As they may be where there is no cluster."""
+    np.save(tmp_path / "x.npy", points)
+    (tmp_path / "x.npy").rename(tmp_path / "x.NPY")
+    rows = FileRows.of(tmp_path, "x")
+    assert np.array_equal(rows.cut(5, 50).open("x")[:], points[5:50])

@@ -37,7 +37,7 @@ class Pieces:
         return Shards([self._opened(*part, name) for part in self.parts])
 
     def _opened(self, path: str, start: int, stop: int, name: str) -> np.ndarray:
-        if path.endswith(".npy"):
+        if _is_npy(path):
             (rows,) = open_npy([path], name)
             rows = rows[start:stop]
         else:
@@ -73,7 +73,7 @@ class FileRows:
             name: What the user calls it, for messages.
         """
         paths = [str(path.resolve()) for path in shard_paths(value, name)]
-        if paths[0].endswith(".npy"):
+        if _is_npy(paths[0]):
             parts = open_npy(paths, name)
             counts, tail, dtype = [len(part) for part in parts], parts[0].shape[1:], parts[0].dtype
         else:
@@ -98,6 +98,10 @@ class FileRows:
                 found.append((path, low, high))
             first += count
         return Pieces(tuple(found), self.dtype)
+
+
+def _is_npy(path: str) -> bool:
+    return path.lower().endswith(".npy")
 
 
 def _parquet_sizes(paths: Sequence[str], name: str) -> tuple[list[int], tuple[int, ...], np.dtype]:
