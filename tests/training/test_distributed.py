@@ -9,6 +9,7 @@ from steinscope import InputError
 from steinscope.training.distributed import Processes
 
 SCRIPT = """
+import os
 import sys
 import torch
 from steinscope.models import Gaussian
@@ -18,9 +19,16 @@ from steinscope.training import train
 from steinscope.training.distributed import processes
 
 torch.set_num_threads(1)
+
+def network():
+    # As by default, each process has other random numbers, and so a critic of its own to begin with.
+    torch.manual_seed(int(os.environ.get("RANK", 0)))
+    return torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.SiLU(), torch.nn.Linear(16, 3))
+
 objectives = {
     "lsd": lambda: LearnedStein(MLP(3, width=16), critic_steps=2),
     "estimated": lambda: LearnedStein(MLP(3, width=16, trace="hutchinson"), critic_steps=2),
+    "network": lambda: LearnedStein(network(), critic_steps=2),
     "sliced": lambda: ScoreMatching("sliced"),
     "nce": NoiseContrast,
 }
@@ -36,6 +44,7 @@ def run(name):
 with processes():
     run("lsd")
     run("estimated")
+run("network")
 run("sliced")
 run("nce")
 """
@@ -63,7 +72,7 @@ def runs(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["lsd", "estimated", "sliced", "nce"])
+@pytest.mark.parametrize("objective", ["lsd", "estimated", "network", "sliced", "nce"])
 def test_two_processes_give_what_one_gives(objective, runs):
     folder, losses = runs
     assert len(losses["one", objective]) == 1

@@ -71,7 +71,9 @@ class Processes:
         """Replace tensors by those of the first process."""
         if self.count > 1:
             for tensor in tensors:
-                distributed.broadcast(tensor.detach(), 0)
+                of_first = tensor.detach().contiguous()
+                distributed.broadcast(of_first, 0)
+                tensor.detach().copy_(of_first)
 
     def agree(self, word: str | None) -> str | None:
         """What the first process says, in all of them."""

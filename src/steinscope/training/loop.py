@@ -92,13 +92,15 @@ class Loop:
         # Objectives see the model in the coordinates of the batches. What is saved and returned is the model itself.
         self.coordinates, self.seen_model = coordinates, unconstrained_model(model, coordinates)
         self.device = parameters[0].device
-        shared.copy_from_first(parameters)
+        # With whatever random numbers each process has made them, all go on from one model and one critic.
+        shared.copy_from_first(model.state_dict().values())
         self.objective_settings = {f"objective.{name}": value for name, value in objective.settings().items()}
         look = batches.look(_LOOK_ROWS)
         objective.begin(self.seen_model, look, derive_generator(settings.seed, _BEGIN, device=self.device))
         is_jittered = settings.noise is None and objective.suggestions["jitter"]
         self.jitter = Jitter(look) if is_jittered else None
         auxiliary = objective.auxiliary
+        shared.copy_from_first([] if auxiliary is None else auxiliary.state_dict().values())
         self.auxiliary_parameters: list[Tensor] = (
             [] if auxiliary is None else [parameter for parameter in auxiliary.parameters() if parameter.requires_grad]
         )
