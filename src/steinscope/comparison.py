@@ -112,7 +112,7 @@ class Ranking:
         if len(values) < 2:
             return np.empty(0)
         # All estimates hold out the same points.
-        shared = shared_points(next(iter(self.estimates.values())), self.folds)
+        shared = shared_points(next(iter(self.estimates.values())))
         covariance = np.atleast_2d(np.cov(values)) / values.shape[1] * shared
         return sureness(values.mean(1), covariance)
 
@@ -310,9 +310,9 @@ class _Attempt:
             return error.problem if isinstance(error, InputError) else str(error)
 
 
-def shared_points(estimate: Estimate, folds: int | None) -> float:
+def shared_points(estimate: Estimate) -> float:
     """By how much the variance of an estimate is larger because folds learn from the points of each other."""
-    return 1 + estimate.n_test / (folds or 1) / (estimate.n_train + estimate.n_validation)
+    return 1 + estimate.n_test / estimate.parts / (estimate.n_train + estimate.n_validation)
 
 
 def sureness(values: np.ndarray, covariance: np.ndarray) -> np.ndarray:

@@ -84,6 +84,7 @@ class Estimate:
         n_test: How many points were held out for `value`.
         notes: What a reader should know about this estimate.
         batch: How many of `values` in a row are a batch of dependent draws; 1 for independent points.
+        parts: In how many parts the points were held out, each by critics that learned from the others.
         recipe: How `explain` works; see `steinscope.explanation.Recipe`.
     """
 
@@ -102,6 +103,7 @@ class Estimate:
     n_test: int
     notes: tuple[str, ...] = ()
     batch: int = 1
+    parts: int = 1
     recipe: Recipe = field(default_factory=Recipe, repr=False, compare=False)
 
     @property
@@ -403,6 +405,7 @@ def _summary(
         n_test=n,
         notes=tuple(notes),
         batch=batch,
+        parts=len(parts),
         recipe=Recipe(
             lambda worst, position: explain_held_out(
                 points,

@@ -70,6 +70,15 @@ def test_errors_know_that_draws_depend_on_each_other_and_that_samples_differ():
     assert max(z) < 4 and np.mean(np.square(z)) < 3
 
 
+def test_errors_know_in_how_many_parts_chains_were_held_out():
+    """Five folds of four chains are eight: two stretches of each. So a seventh of what is learned from is held out."""
+    ranking = ranked({"chains": chains(1), "points": points(2)})
+    one, other = ranking.estimates["chains"], ranking.estimates["points"]
+    assert one.parts == 8 and other.parts == 5
+    assert ranking.variance("chains") == pytest.approx(one.stderr**2 * (1 + 1 / 7), rel=0.01)
+    assert ranking.variance("points") == pytest.approx(other.stderr**2 * (1 + 1 / 4))
+
+
 def test_what_cannot_be_ranked():
     short = from_arrays(points(0, 30), -points(0, 30))
     ranking = ranked({"right": points(1), "short": short})

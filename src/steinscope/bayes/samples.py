@@ -43,7 +43,8 @@ class SampleRanking:
         findings: How each sample differs from the posterior.
         failures: Samples that could not be ranked, and why.
         l2: The penalty λ.
-        folds: In how many parts the points were held out; None for one split.
+        folds: In how many parts the points were to be held out; None for one split. Chains may have been divided into
+            more or fewer: see `Estimate.parts`.
     """
 
     estimates: Mapping[str, Estimate] = field(repr=False)
@@ -71,7 +72,7 @@ class SampleRanking:
     def variance(self, name: str) -> float:
         """The variance of the error of a discrepancy, larger by the points that folds share, as in `compare`."""
         one = self.estimates[name]
-        return one.stderr**2 * shared_points(one, self.folds)
+        return one.stderr**2 * shared_points(one)
 
     def difference(self, a: str, b: str) -> Difference:
         """How much larger the discrepancy of `a` is than that of `b`. Samples are independent: their errors add up."""
