@@ -9,7 +9,6 @@ from steinscope.support.checks import check_kind, check_text
 
 __all__ = ["report_check"]
 
-_COLUMNS = ("Diagnostic", "Value", "Limit", "Detects")
 _HEADLINES = {
     "misfit": ("bad", "The draws do not fit the posterior"),
     "nothing found": ("good", "Nothing was found"),
