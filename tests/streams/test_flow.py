@@ -86,3 +86,19 @@ def test_a_point_that_leaves_the_support_loses():
     learner = fitted(MeanLearner, x, -torch.ones_like(x))
     gains = log_evalues(learner, surface(Positive(), 1), x, -torch.ones_like(x), 1.0)
     assert gains[0] == -math.inf and gains[1] == pytest.approx(1.0)
+
+
+def refused(x):
+    if bool((x <= 0).any()):
+        raise ValueError("outside of the support")
+    return -torch.ones_like(x)
+
+
+@pytest.mark.parametrize("score", [lambda x: torch.where(x > 0, -1.0, torch.nan).to(x), refused])
+def test_a_point_that_ends_where_there_is_no_score_loses(score):
+    """A shift to the left wins e^t where the density is there, and with all that leaves it no more than that."""
+    x = -torch.log1p(-(torch.arange(2000, dtype=torch.float64)[:, None] + 0.5) / 2000)
+    learner = fitted(MeanLearner, x, -torch.ones_like(x))
+    gains = log_evalues(learner, surface(from_score(score), 1), x, -torch.ones_like(x), 0.5)
+    assert bool((gains[x[:, 0] < 0.5] == -math.inf).all())
+    assert float(gains.exp().mean()) == pytest.approx(1.0, abs=1e-3)

@@ -69,20 +69,25 @@ class Surface:
         value = value.detach().reshape(-1).to(z)
         return torch.where(value.isnan(), -torch.inf, value)
 
-    def score(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """The slope at each point; zero where the model has none."""
+    def score(self, z: Float[Tensor, "n d"], *, where_none: float = 0.0) -> Float[Tensor, "n d"]:
+        """The slope at each point.
+
+        Arguments:
+            z: The points.
+            where_none: What stands for slopes that the model does not have, as outside of its support.
+        """
         rows = max(1, _BATCH_NUMBERS // z.shape[1])
         with evaluating(self.model):
-            return torch.cat([self._score(part) for part in z.split(rows)])
+            return torch.cat([self._score(part, where_none) for part in z.split(rows)])
 
-    def _score(self, z: Tensor) -> Tensor:
+    def _score(self, z: Tensor, where_none: float) -> Tensor:
         try:
             value = call_model(self.density.score, self._as_user_knows(z), "score").detach()
         except InputError:
             if len(z) == 1:
-                return torch.zeros_like(z)
-            return torch.cat([self._score(half) for half in z.tensor_split(2)])
-        return self.metric.scores(value.to(z)).nan_to_num(0.0, 0.0, 0.0)
+                return torch.full_like(z, where_none)
+            return torch.cat([self._score(half, where_none) for half in z.tensor_split(2)])
+        return self.metric.scores(value.to(z)).nan_to_num(where_none, where_none, where_none)
 
     def _as_user_knows(self, z: Tensor) -> Tensor:
         x = self.metric.original(z).reshape(len(z), *self.shape)

@@ -7,6 +7,8 @@ where points come from q, whatever the critic is, and its logarithm is the integ
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -59,10 +61,10 @@ def _path(critic: Learner, z: FlatPoints, time: float) -> tuple[list[FlatPoints]
 def _work(
     critic: Learner, surface: Surface, nodes: list[FlatPoints], score: FlatPoints, time: float
 ) -> Float[Tensor, " n"]:
-    """How much the log-density rises along paths, from scores alone, by Simpson's rule."""
+    """How much the log-density rises along paths, from scores alone, by Simpson's rule; NaN where there are none."""
     total = torch.zeros_like(score[:, 0])
     for number, node in enumerate(nodes):
         weight = 1 if number in (0, STEPS) else 4 if number % 2 else 2
-        slope = score if number == 0 else surface.score(node)
+        slope = score if number == 0 else surface.score(node, where_none=math.nan)
         total += weight * torch.linalg.vecdot(slope, critic.value_and_divergence(node)[0])
     return total * time / (3 * STEPS)
