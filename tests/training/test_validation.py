@@ -180,6 +180,13 @@ def test_a_run_that_held_out_points_have_stopped_stays_so(tmp_path):
     assert all(torch.equal(*pair) for pair in zip(again.model.parameters(), first.model.parameters(), strict=True))
 
 
+def test_a_run_that_held_out_points_have_stopped_may_go_on_from_its_state():
+    x, options = points(500), {"steps": None, "log_every": 5}
+    first = train(Gaussian([3.0, 3.0]), x, lr=0.05, **options)
+    more = train(Gaussian([3.0, 3.0]), x, lr=1e-4, start=first.state, **options)
+    assert more.state.step >= first.state.step + 100
+
+
 def test_a_run_is_not_resumed_with_other_held_out_points(tmp_path):
     options = {"steps": 10, "checkpoint": tmp_path}
     train(Gaussian([3.0, 3.0]), points(500), validation=points(50, 1), **options)

@@ -345,6 +345,9 @@ class Loop:
         is_same = here.get("validation") == there.get("validation")
         if self.watchman is not None and state.watched is not None and is_same:
             self.watchman.restore(copy.deepcopy(state.watched))
+            if may_differ:
+                # Other rates may find what the old ones did not.
+                self.watchman.looks_since = 0
         if self.average is not None and state.average is not None:
             for name, value in self.average.items():
                 value.copy_(state.average[name])
