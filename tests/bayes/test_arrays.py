@@ -8,6 +8,7 @@ from scipy import stats
 from steinscope import InputError, compare, discrepancy, from_log_prob, gof_test, mode_weights
 from steinscope.bayes import Draws, from_arrays
 from steinscope.kernels import ksd_test
+from steinscope.models import Gaussian
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 150, 3))
@@ -86,6 +87,18 @@ def test_a_posterior_that_is_known_is_looked_at_for_modes():
 def test_another_model_can_be_tested_at_the_draws():
     draws = from_arrays(X, -X)
     assert gof_test(draws, stats.multivariate_normal(np.ones(3)), critics="closed form").rejected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_model_with_parameters_may_be_the_density(dtype):
+    """A module of torch, which computes in single precision and whose scores have a graph."""
+    x, density = X.astype(dtype), Gaussian(torch.zeros(3))
+    draws = from_arrays(x, -x, log_prob=LOG_PROB, density=density)
+    assert draws.density is density and not gof_test(draws, critics="closed form").rejected
+    with pytest.raises(InputError, match="scores: they point downhill"):
+        from_arrays(x, x, density=density)
+    with pytest.raises(InputError, match="log_prob: its log-density differs from the sampler's"):
+        from_arrays(x, -x, log_prob=2 * LOG_PROB, density=density)
 
 
 def test_scores_of_an_energy_are_seen_where_the_log_density_is_known():

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 from steinscope import InputError, gof_test
 from steinscope.bayes import from_numpyro, from_posterior, from_pymc
 from steinscope.bayes.containers import read_container
 from steinscope.bayes.labels import entry_labels, transformed_labels
+from steinscope.models import Gaussian
 
 from containers import Array, Dataset, Tree
 
@@ -66,6 +68,12 @@ def test_a_density_of_ones_own_is_scored_at_the_draws(kind):
     assert draws.names == ("mu", "theta[Choate]", "theta[Deerfield]") and draws.chains == 4
     assert np.allclose(draws.scores, -np.concatenate([MU[..., None], THETA], 2))
     assert not gof_test(draws, critics="closed form").rejected
+
+
+def test_a_module_of_torch_is_scored_at_the_draws():
+    draws = from_posterior(CONTAINERS["DataTree"](), Gaussian(torch.zeros(3)))
+    assert draws.x.dtype == draws.scores.dtype == np.float64
+    assert np.allclose(draws.scores, -draws.x, atol=1e-6)
 
 
 class Narrow:

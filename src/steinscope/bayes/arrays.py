@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from steinscope.bayes.checks import check_log_prob, check_score_signs, check_scores, some_rows
+from steinscope.bayes.checks import check_log_prob, check_score_signs, check_scores, log_prob_of, some_rows
 from steinscope.bayes.labels import entry_labels
-from steinscope.densities import as_density, model_of
+from steinscope.densities import model_of
 from steinscope.draws import Draws
 from steinscope.errors import InputError, first_line
 from steinscope.frames import check_names
@@ -58,7 +58,7 @@ def from_arrays(
     called = tuple(labels or ()) if names is None else check_names(names, x.shape[2])
     made = Draws(x, slopes, called, values, known, marks)
     if known is not None:
-        check_scores(as_density(known), made.x, made.scores)
+        check_scores(known, made.x, made.scores)
     if made.log_prob is not None:
         check_score_signs(made.x, made.scores, made.log_prob)
         if callable(getattr(known, "log_prob", None)):
@@ -67,11 +67,8 @@ def from_arrays(
 
 
 def _check_values(density: Any, draws: Draws, theirs: np.ndarray) -> None:
-    import torch
-
     rows = some_rows(draws.x)
-    ours = density.log_prob(torch.from_numpy(draws.to_numpy()[rows])).detach().numpy()
-    check_log_prob(ours, theirs.reshape(-1)[rows], "log_prob")
+    check_log_prob(log_prob_of(density, draws.to_numpy()[rows]), theirs.reshape(-1)[rows], "log_prob")
 
 
 def check_dims(dims: Any, argument: str = "dims") -> tuple[str, ...]:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from steinscope.bayes.arrays import from_arrays
+from steinscope.bayes.checks import scores_of
 from steinscope.bayes.containers import read_container
 from steinscope.bayes.numpyro import from_numpyro
 from steinscope.bayes.pymc import from_pymc
 from steinscope.bayes.stan import from_stan
-from steinscope.densities import as_density, model_of
+from steinscope.densities import model_of
 from steinscope.draws import Draws
 from steinscope.errors import InputError
 
@@ -45,13 +46,11 @@ def from_posterior(data: Any, model: Any) -> Draws:
 
 
 def _of_density(data: Any, model: Any) -> Draws:
-    import torch
-
     container = read_container(data)
     parts = [variable.values.reshape(*variable.values.shape[:2], -1) for variable in container.variables.values()]
     x = np.concatenate(parts, axis=2)
     names = [label for variable in container.variables.values() for label in variable.labels]
-    density = as_density(model)
-    scores = density.score(torch.from_numpy(x.reshape(-1, x.shape[2]))).detach().numpy().reshape(x.shape)
+    x = x if x.dtype == np.float32 else x.astype(np.float64)
+    scores = scores_of(model, x.reshape(-1, x.shape[2])).reshape(x.shape)
     known = {"log_prob": container.log_prob, "diverging": container.diverging}
     return from_arrays(x, scores, dims=("chain", "draw"), names=names, density=model, **known)
