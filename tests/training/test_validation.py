@@ -187,6 +187,22 @@ def test_a_run_that_held_out_points_have_stopped_may_go_on_from_its_state():
     assert more.state.step >= first.state.step + 100
 
 
+class Normalised(Network):
+    """A network whose running means take in all points that it sees in training."""
+
+    def energy(self, x):
+        self.counts.append(len(x) if self.training else 0)
+        return super().energy(x)
+
+
+def test_held_out_points_are_seen_by_a_model_in_evaluation_mode():
+    model = Normalised()
+    model.counts = []
+    result = train(model, points(200), steps=30, batch_size=37, log_every=10, validation=points(50, seed=1))
+    assert result.best_step is not None and model.training
+    assert set(model.counts) == {0, 37, 2 * 37}  # jumps and where they begin are one batch
+
+
 def test_a_run_is_not_resumed_with_other_held_out_points(tmp_path):
     options = {"steps": 10, "checkpoint": tmp_path}
     train(Gaussian([3.0, 3.0]), points(500), validation=points(50, 1), **options)

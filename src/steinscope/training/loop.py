@@ -139,7 +139,9 @@ class Loop:
             generator = derive_generator(self.settings.seed, _WATCHED, self.step, device=self.device)
             last = (self.step + _WATCH_EVERY) * (self.auxiliary_steps + 1) - 1
             is_first_pass = self.batches.is_first_pass(last)
-            self.objective.watch(self.seen_model, x, generator, is_first_pass=is_first_pass)
+            # As at log points: without dropout, and without a trace in the running means of batch normalisation.
+            with evaluating(self.model):
+                self.objective.watch(self.seen_model, x, generator, is_first_pass=is_first_pass)
         self.step += 1
         self._set_learning_rates()
         count = self.auxiliary_steps
