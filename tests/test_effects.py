@@ -146,6 +146,14 @@ def test_few_points_for_many_coordinates_are_looked_at_one_by_one():
     assert [(one.kind, one.coordinates) for one in effects(x, -x)] == [("mean", (7,)), ("scale", (8,))]
 
 
+def test_a_coordinate_that_comes_again_is_looked_at_by_itself():
+    """The slopes of the scores then have no inverse, and whether rounding leaves them one is chance."""
+    for seed in range(20):
+        x = np.random.default_rng(seed).normal(size=(300, 1)) * np.ones(3)
+        assert {one.kind for one in effects(x, -x)} <= {"mean", "scale", "shape"}, seed
+        assert all(1.3 < one.size < 1.7 for one in effects(1.5 * x, -1.5 * x) if one.kind in ("scale", "factor"))
+
+
 def test_sizes_do_not_depend_on_units_or_on_how_coordinates_depend_on_each_other():
     x = related(1000, 3)
     x[:, 1] += 0.5

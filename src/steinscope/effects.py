@@ -44,6 +44,8 @@ _LEAST_FOR_FACTOR = 3
 _LEAST_ALIKE = 0.5
 # Less than this is left of functions that are linear at the points, as all are where there are two values.
 _LEAST_CURVED = 1e-9
+# Eigenvalues below this share of the largest are zero, as where coordinates depend on each other linearly.
+_SINGULAR = 1e-10
 _SURE = normal_quantile(0.975)
 
 
@@ -137,7 +139,8 @@ class _Comparison:
             correlation = u.T @ u / n
             slopes = products @ _inverse(correlation)
             precision = -(slopes + slopes.T) / 2
-            if float(torch.linalg.eigvalsh(precision)[0]) > 0:
+            eigenvalues = torch.linalg.eigvalsh(precision)
+            if float(eigenvalues[0]) > _SINGULAR * float(eigenvalues[-1]):
                 return cls(u, score, correlation, precision, True, _corrected(errors, n, d), degrees)
         identity = torch.eye(d, dtype=u.dtype)
         return cls(u, score, identity, -products.diagonal().diag(), False, _corrected(errors, n, 1), degrees)
@@ -398,7 +401,6 @@ class _Shapes:
         if float(gram.diagonal().amax()) < _LEAST_CURVED:
             return Finding("shape", (i,), z=z)
         ridge = torch.cov(terms.T) / len(terms)
-
         with torch.enable_grad():
             average.requires_grad_()
             # The score of the model minus that of the points along the coordinate, and its integral.
@@ -422,7 +424,7 @@ def _tangents(
 
 def _inverse(correlation: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     """The inverse; where coordinates depend on each other linearly, on the space that they span."""
-    return torch.linalg.pinv(correlation, hermitian=True, rtol=1e-10)
+    return torch.linalg.pinv(correlation, hermitian=True, rtol=_SINGULAR)
 
 
 def _corrected(errors: Errors, n: int, slopes: int) -> Errors:
