@@ -11,9 +11,19 @@ from scipy.signal import lfilter
 
 from steinscope import InputError, compare, discrepancy, gof_test, thin
 from steinscope.bayes import Draws
-from steinscope.chains import Chains, TooFewDraws, autocorrelation_times, batch_scores, batch_stderr, mean_and_stderr
+from steinscope.chains import (
+    Chains,
+    TooFewDraws,
+    autocorrelation_times,
+    batch_scores,
+    batch_stderr,
+    dependence_note,
+    mean_and_stderr,
+    measure_chains,
+)
 from steinscope.kernels import fssd_test, ksd_test, ksdagg_test, linear_ksd_test
 from steinscope.models import Gaussian
+from steinscope.scoring import make_points
 from steinscope.support.normal import normal_of_student, upper_tail
 
 
@@ -53,6 +63,15 @@ def test_what_does_not_vary_has_no_memory_and_chains_that_disagree_have_a_long_o
     assert autocorrelation_times(np.arange(3.0).reshape(3, 1, 1)).tolist() == [1.0]
     apart = autoregression(0, 0.0, (4, 500, 1)) + np.array([0.0, 0.0, 5.0, 5.0])[:, None, None]
     assert autocorrelation_times(apart.astype(float))[0] > 100
+
+
+def test_a_constant_coordinate_has_no_memory_whatever_rounding_makes_of_its_mean():
+    x = autoregression(0, 0.0, (4, 300, 3)).astype(float)
+    x[..., 1] = 0.1
+    rows = x.reshape(-1, 3)
+    assert float(torch.from_numpy(rows[:, 1]).mean()) != 0.1
+    assert measure_chains(make_points(rows, -rows), (4, 300)).time < 2 and thin(x).shape == x.shape
+    assert dependence_note(make_points(rows, -rows)) is None
 
 
 @pytest.mark.parametrize("degrees", [9, 19, 100])

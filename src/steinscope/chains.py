@@ -243,12 +243,17 @@ def measure_chains(points: ScoredPoints, shape: tuple[int, int]) -> Chains:
     norm, along = (torch.zeros(len(x), dtype=torch.float64, device=x.device) for _ in range(2))
     for columns in torch.arange(x.shape[1]).split(_COLUMNS_AT_ONCE):
         part, slope = x[:, columns].double(), score[:, columns].double()
-        part = (part - part.mean(0)) / scale[columns].clamp_min(1e-300)
-        slope = slope * scale[columns]
+        part, slope = _standardised(part), slope * scale[columns]
         norm += part.square().sum(1)
         along += (part * slope).sum(1)
         longest = max(longest, *(_longest(values, shape) for values in (part, part.square(), slope)))
     return Chains(*shape, time=max(longest, *(_longest(values[:, None], shape) for values in (norm, along))))
+
+
+def _standardised(x: Tensor) -> Tensor:
+    """Columns with mean 0 and variance 1, and zeros where a column is constant, whatever rounding makes of its mean."""
+    moved = x - x[0]
+    return (moved - moved.mean(0)) / moved.std(0).clamp_min(1e-300)
 
 
 def _longest(values: Tensor, shape: tuple[int, int]) -> float:
@@ -290,9 +295,8 @@ def dependence_note(points: ScoredPoints) -> str | None:
     """A note where rows depend on the rows before them, as successive draws of a Markov chain do."""
     x = points.take(slice(_LOOK_ROWS))[0].reshape(min(len(points), _LOOK_ROWS), -1).double()
     n, lags = len(x), min(_LOOK_LAGS, len(x) // 4)
-    x = (x - x.mean(0)) / x.std(0).clamp_min(1e-300)
     # Heavy tails would give single products too much weight.
-    x = x.clamp(-4, 4)
+    x = _standardised(x).clamp(-4, 4)
     found = torch.stack([(x[lag:] * x[:-lag]).mean(0) for lag in range(1, lags + 1)])
     if float(found.max()) * math.sqrt(n) < _LOOK_STDERRS:
         return None
@@ -324,8 +328,8 @@ def thin(draws: Any, *, every: int | None = None) -> Any:
     if x.ndim < 3:
         raise InputError("draws", f"expected the shape (chains, draws, ...), got {tuple(x.shape)}")
     if every is None:
-        values = np.asarray(x, dtype=np.float64).reshape(*x.shape[:2], -1)
-        values = (values - values.mean((0, 1))) / np.maximum(values.std((0, 1)), 1e-300)
+        flat = torch.from_numpy(np.asarray(x, dtype=np.float64).reshape(x.shape[0] * x.shape[1], -1))
+        values = _standardised(flat).numpy().reshape(*x.shape[:2], -1)
         squares = np.square(values)
         functions = np.concatenate([values, squares, squares.sum(2, keepdims=True)], 2)
         longest = float(autocorrelation_times(functions).max())
