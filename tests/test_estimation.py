@@ -238,6 +238,12 @@ def test_critics_and_networks_of_the_users():
     assert math.isfinite(discrepancy(images, 1 - images, critics=MLP(4, width=8), settings=SHORT).value)
 
 
+def test_values_that_cannot_be_squared_have_no_error_and_are_refused():
+    x, score = (torch.randn(200, 2, generator=generator(seed), dtype=torch.float64) for seed in (1, 2))
+    with pytest.raises(InputError, match="x: the values of some points are not finite"):
+        discrepancy(1e150 * x, score, critics="linear", folds=None)
+
+
 def test_the_result_prints_saves_and_draws(tmp_path):
     estimate = discrepancy(sample(gaussian(2), 400), Gaussian(torch.zeros(2)), critics="closed form")
     text = str(estimate)

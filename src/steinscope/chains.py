@@ -150,8 +150,9 @@ def batch_stderr(values: np.ndarray, batch: int) -> np.ndarray:
     return np.sqrt(np.maximum(variance, 1e-300))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def mean_and_stderr(values: np.ndarray, batch: int = 1) -> tuple[float, float]:
-    """The mean of values and its standard error; those of chains come in whole batches."""
+    """The mean of values and its standard error, which may be infinite; those of chains come in whole batches."""
     mean, count = float(values.mean()), len(values) // batch
     if batch == 1:
         return mean, float(values.std(ddof=1)) / math.sqrt(count)

@@ -377,11 +377,11 @@ def _summary(
 ) -> Estimate:
     values, steins = (np.concatenate([getattr(fit, name) for fit in fits]) for name in ("values", "steins"))
     n, critics = len(values), [fit.critic(metric) for fit in fits]
-    if not np.isfinite(values).all():
-        raise InputError("x", "the values of some points are not finite; their scores or coordinates are too large")
     held_out = [test for _, _, test in parts]
     batch = 1 if chains is None else chains.batch
     value, stderr = mean_and_stderr(values, batch)
+    if not math.isfinite(stderr):
+        raise InputError("x", "the values of some points are not finite; their scores or coordinates are too large")
     shares = _shares(fits, float(steins.sum()) if value > 2 * stderr else None, batch)
     notes = list(support_notes(points))
     if chains is not None:

@@ -19,6 +19,7 @@ from steinscope.explanation import contributions
 from steinscope.gof.combination import BlockSums
 from steinscope.points import VISIT_ROWS, ScoredPoints, SumVisitor, Visitor
 from steinscope.portfolio.learner import Learner, ValueLearner
+from steinscope.results import check_finite
 from steinscope.unconstrained import Unconstrained
 
 __all__ = ["HEAD_ROWS", "ExplainedTrial", "SumTrial", "ValueTrial", "run_blocks"]
@@ -61,7 +62,8 @@ class _Scale(SumVisitor):
         self.learners, self.squares = learners, np.zeros(len(learners)) if squares is None else squares
 
     def __call__(self, rows: Tensor, x: Tensor, score: Tensor) -> None:
-        self.squares += np.square(_stein_values(self.learners, x, score)).sum(1)
+        with np.errstate(over="ignore"):
+            self.squares += np.square(_stein_values(self.learners, x, score)).sum(1)
 
     def apart(self) -> _Scale:
         return _Scale([learner.apart() for learner in self.learners], np.zeros_like(self.squares))
@@ -202,6 +204,9 @@ def run_blocks(
         batch = batch[: min(_SCALE_ROWS, math.ceil(len(batch) / 2))]
         points.visit(batch, found := _Scale(learners))
         scale = np.sqrt(found.squares / len(batch))
+        for learner, one in zip(learners, scale.tolist(), strict=True):
+            # An infinite scale would make nothing of all values, and a verdict of that.
+            check_finite("Learned Stein test", f"scale of {learner.name}", one)
         factor = np.where(scale > 0, math.sqrt(before) / np.maximum(scale, 1e-300), 0.0)
         trials.append(trial(learners, factor))
         points.visit(part, trials[-1])

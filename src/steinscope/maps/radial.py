@@ -28,7 +28,8 @@ def radial(kernel: KernelName, bandwidth: float) -> Radial:
 
         def gaussian(squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             value = torch.exp(-rate * squared)
-            return value, -rate * value, rate**2 * value
+            # A product may be infinite, which is refused later; a power of a Python number may not.
+            return value, -rate * value, rate * rate * value
 
         return gaussian
     rate = 1.0 / bandwidth**2
