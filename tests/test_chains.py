@@ -21,6 +21,7 @@ from steinscope.chains import (
     mean_and_stderr,
     measure_chains,
 )
+from steinscope.comparison import shared_points
 from steinscope.kernels import fssd_test, ksd_test, ksdagg_test, linear_ksd_test
 from steinscope.models import Gaussian
 from steinscope.scoring import make_points
@@ -231,6 +232,17 @@ def test_standard_errors_of_estimates_are_those_of_chains():
     assert ranking.estimates["right"].batch > 20
     # Two stretches of each chain, where five folds were asked for.
     assert ranking.folds == 8
+
+
+def test_rankings_are_as_sure_as_the_errors_of_differences_of_chains_allow():
+    """Of two models the nearer one is nearer with the probability that the difference to it has its sign."""
+    x = autoregression(2, 0.8)
+    ranking = compare({"left": -x - 0.05, "right": 0.06 - x}, x, chains=True, critics="linear")
+    difference = ranking.difference(*ranking.names[::-1])
+    z = difference.value / difference.stderr / math.sqrt(shared_points(ranking.estimates[ranking.names[0]]))
+    assert 0.1 < ranking.best_is_better()[0] < 0.95
+    # 20 000 draws know a probability within .0035, and four times that is allowed.
+    assert ranking.best_is_better()[0] == pytest.approx(1 - 2 * upper_tail(z), abs=0.014)
 
 
 def test_one_split_of_chains_holds_out_two_batches_at_least():

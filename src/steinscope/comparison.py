@@ -113,8 +113,18 @@ class Ranking:
             return np.empty(0)
         # All estimates hold out the same points.
         shared = shared_points(next(iter(self.estimates.values())))
-        covariance = np.atleast_2d(np.cov(values)) / values.shape[1] * shared
-        return sureness(values.mean(1), covariance)
+        covariance = np.atleast_2d(np.cov(values)) / values.shape[1]
+        return sureness(values.mean(1), covariance * shared * self._more_by_neighbours(values))
+
+    def _more_by_neighbours(self, values: np.ndarray) -> float:
+        """By how much variances are larger than batches tell that are taken for independent, as standard errors know.
+
+        Arguments:
+            values: The means of batches of the pointwise values, model by model.
+        """
+        plain = (values[1:] - values[0]).var(1, ddof=1) / values.shape[1]
+        known = np.square([self.difference(name, self.names[0]).stderr for name in self.names[1:]])
+        return max(1.0, float((known[plain > 0] / plain[plain > 0]).max(initial=1.0)))
 
     def rows(self) -> list[dict[str, Any]]:
         """The table: one dictionary for each model, best first, those that failed last."""
