@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from steinscope import from_score
+from steinscope import from_log_prob, from_score
 from steinscope.metric import Metric
 from steinscope.models import Gaussian
 from steinscope.modes.surface import Surface
@@ -102,3 +102,18 @@ def test_a_point_that_ends_where_there_is_no_score_loses(score):
     gains = log_evalues(learner, surface(from_score(score), 1), x, -torch.ones_like(x), 0.5)
     assert bool((gains[x[:, 0] < 0.5] == -math.inf).all())
     assert float(gains.exp().mean()) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_rounding_of_large_log_densities_does_not_show(kind):
+    """At 10⁸ numbers of float32 are 8 apart, so that differences of log-densities are nothing but rounding."""
+    x = 0.3 + normal(100, 2)
+    far = from_log_prob(lambda y: 1e8 - 0.5 * y.square().sum(1))
+    score = -x.double()
+    learner = fitted(kind, x.double(), score)
+    time = 0.3 / float(learner.values(x.double(), score).square().mean().sqrt())
+    like = torch.zeros(2, dtype=torch.float64)
+    narrow = Surface(far, Metric(like, like + 1), (2,), torch.float32, torch.device("cpu"))
+    expected = log_evalues(learner, surface(Gaussian(torch.zeros(2).double()), 2), x.double(), score, time)
+    # Slopes along the path give the rest, as in the test above.
+    assert torch.allclose(log_evalues(learner, narrow, x.double(), score, time), expected, atol=1e-4)

@@ -134,6 +134,12 @@ def test_critics_are_made_anew_at_numbers_that_are_known_however_long_the_stream
     assert _next_stop(10**15) == 10**15 + 100
 
 
+def test_points_far_from_the_model_are_rejected():
+    """Where log-densities in float32 are 10⁵ apart."""
+    test = SequentialTest(Gaussian(torch.zeros(2)))
+    assert test.update(1e6 * normal(200, 2)).rejected and str(test) == str(test.state)
+
+
 def test_a_critic_by_name():
     state = SequentialTest(MODEL, critics=["mean", "linear"]).state
     assert list(state.critics) == ["mean", "linear"] and state.p == 1.0
@@ -174,3 +180,6 @@ def test_a_saved_test_needs_the_same_kind_of_model_and_is_not_overwritten_by_a_y
         SequentialTest.load(tmp_path)
     with pytest.raises(InputError, match="directory: .* holds a test after 60 points, this one has 0"):
         SequentialTest(MODEL).save(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="directory: .* is a file, expected a directory"):
+        test.save(tmp_path / "file")

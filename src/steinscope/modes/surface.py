@@ -37,6 +37,8 @@ class Surface:
         self.model, self.metric, self.shape = model, metric, shape
         self.dtype, self.device = placement(model, dtype, device)
         self.density = as_density(model)
+        # The spacing of floating numbers of the narrowest type that a log-density came in.
+        self._eps = torch.finfo(self.dtype).eps
 
     @property
     def dim(self) -> int:
@@ -66,8 +68,23 @@ class Surface:
         if not isinstance(value, Tensor) or value.numel() != len(z):
             came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise InputError("model", f"log_prob must return one number for each of the {len(z)} points, got {came}")
+        if value.is_floating_point():
+            self._eps = max(self._eps, torch.finfo(value.dtype).eps)
         value = value.detach().reshape(-1).to(z)
         return torch.where(value.isnan(), -torch.inf, value)
+
+    def rounding(
+        self, z: Float[Tensor, "n d"], score: Float[Tensor, "n d"], log_prob: Float[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
+        """How coarse log-densities are: by the digits of their numbers, and of the points, which may lie far from zero.
+
+        Arguments:
+            z: The points.
+            score: The slopes there.
+            log_prob: The log-densities there.
+        """
+        from_zero = z - self.metric.wide_points(torch.zeros_like(z[:1]))
+        return self._eps * (log_prob.abs() + torch.linalg.vecdot(from_zero.abs(), score.abs()))
 
     def score(self, z: Float[Tensor, "n d"], *, where_none: float = 0.0) -> Float[Tensor, "n d"]:
         """The slope at each point.

@@ -22,6 +22,8 @@ __all__ = ["log_evalues"]
 # Runge-Kutta steps along a path, an even number for Simpson's rule. A path is short: a bet moves the log-density of a
 # point by a fraction of one.
 STEPS = 2
+# Log-densities that are rounded by more than this do not tell what a bet gains: their slopes along the path do.
+_COARSE = 1e-3
 
 
 @torch.no_grad()
@@ -37,7 +39,12 @@ def log_evalues(critic: Learner, surface: Surface, z: FlatPoints, score: FlatPoi
     """
     nodes, log_volume = _path(critic, z, time)
     if surface.has_log_prob:
-        gained = surface.log_prob(nodes[-1]) - surface.log_prob(z)
+        start, end = surface.log_prob(z), surface.log_prob(nodes[-1])
+        gained = end - start
+        # Small differences of large numbers are mostly rounding, whose exponential is above one on average.
+        is_coarse = (surface.rounding(z, score, start) > _COARSE) & ~((end == -torch.inf) & start.isfinite())
+        if bool(is_coarse.any()):
+            gained = torch.where(is_coarse, _work(critic, surface, nodes, score, time), gained)
     else:
         gained = _work(critic, surface, nodes, score, time)
     # A point that ends where the density is zero, or cannot be computed, loses the bet. That keeps the mean below one.

@@ -23,7 +23,8 @@ from steinscope.scoring import is_scores, make_points
 from steinscope.shapes import FlatPoints
 from steinscope.streams.bettor import Bettor
 from steinscope.streams.purse import Purse
-from steinscope.support.checks import check_level, check_seed
+from steinscope.support.checks import check_level, check_path, check_seed
+from steinscope.support.files import check_directory
 from steinscope.training.checkpoint import load_checkpoint, newest_step, save_checkpoint
 from steinscope.unconstrained import unconstrained_model
 
@@ -233,6 +234,9 @@ class SequentialTest:
         before = self._recent or (x[:0], score[:0])
         self._recent = torch.cat([before[0], x])[-_RECENT:], torch.cat([before[1], score])[-_RECENT:]
 
+    def __str__(self) -> str:
+        return str(self.state)
+
     def save(self, directory: str | Path) -> Path:
         """Save all that is needed to continue bit for bit: tensors as safetensors and numbers as JSON.
 
@@ -241,6 +245,8 @@ class SequentialTest:
         Arguments:
             directory: The directory to write to. It is made if it does not exist.
         """
+        directory = check_path("directory", directory)
+        check_directory(directory, "directory")
         newest = newest_step(directory)
         if newest is not None and newest > self._n:
             raise InputError("directory", f"{directory} holds a test after {newest} points, this one has {self._n}")
