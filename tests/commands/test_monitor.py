@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from steinscope.commands.rows import arriving_rows
+from steinscope.errors import InputError
 
 from helpers import assert_one_line
 
@@ -73,9 +74,26 @@ def test_a_saved_test_goes_on(stream, command, here):
     # Nothing new: the test is rejected still.
     done = command("monitor", *MODEL, "grows.csv", "--state", "kept", "--fail-on-reject")
     assert done.code == 1 and done.out == done.err == ""
-    assert_one_line(
-        command("monitor", *MODEL, "x.csv", "--state", "kept", "--alpha", "0.01"), "alpha: the test in kept"
-    )
+    for option, value, problem in (
+        ("--alpha", "0.01", "alpha: the test in kept was made with 0.05, got 0.01"),
+        ("--seed", "3", "seed: the test in kept was made with 0, got 3"),
+        ("--critics", "mean", "critics: the test in kept was made with mean, linear, additive, kernel, got mean"),
+    ):
+        assert_one_line(command("monitor", *MODEL, "x.csv", "--state", "kept", option, value), problem)
+    # Another file of the same name.
+    (here / "grows.csv").write_text("\n".join(lines[:301]) + "\n")
+    problem = "x: grows.csv has 300 rows, and the test has seen 600 of it: it is another file now"
+    assert_one_line(command("monitor", *MODEL, "grows.csv", "--state", "kept"), problem)
+
+
+def test_rows_of_the_standard_input_are_always_new(stream, command, monkeypatch, here):
+    ends = []
+    for part in (stream[:300], stream[300:]):
+        np.savetxt(here / "rows.txt", part)
+        with (here / "rows.txt").open() as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            ends.append(command("monitor", *MODEL, "-", "--state", "kept", "--batch", "300").out)
+    assert ends[0].startswith("300 points: ") and ends[1].startswith("600 points: ") and "was rejected" in ends[1]
 
 
 def test_a_file_that_grows_is_followed(stream, here):
@@ -132,9 +150,23 @@ def test_rows_are_waited_for(tmp_path, monkeypatch):
             assert source == str(path) and rows.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
 
 
+def test_a_file_that_becomes_shorter_is_not_waited_for(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("1,2\n3,4\n5,6\n")
+    # The first look sees how long it is.
+    added = iter(["1,2\n3,4\n5,6\n7,8\n", "1,2\n"])
+    monkeypatch.setattr(time, "sleep", lambda _: path.write_text(next(added)))
+    with (
+        closing(arriving_rows([str(path)], 9, follow=True)) as batches,
+        pytest.raises(InputError, match="a.csv has become shorter, expected a file that grows"),
+    ):
+        next(batches)
+
+
 @pytest.mark.parametrize(
     "arguments, problem",
     [
+        ([*MODEL, "names.csv"], "files: expected at least one point, got none in names.csv"),
         (["x.csv"], "model: give a model as --model NAME, or --scored"),
         ([*MODEL], "files: expected at least one file, or - for the standard input"),
         ([*MODEL, "nothing.csv"], "x: cannot read nothing.csv: No such file or directory"),
@@ -150,5 +182,6 @@ def test_rows_are_waited_for(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_used_is_one_line(stream, command, here, arguments, problem):
     (here / "bad.csv").write_text("1,2,3\n1,b,3\n")
+    (here / "names.csv").write_text("a,b,c\n")
     (here / "short.csv").write_text("1,2,3\n1,3\n")
     assert_one_line(command("monitor", *arguments), problem)

@@ -73,7 +73,7 @@ def monitor(
         With --follow: how many seconds to wait before looking again.
     state
         A directory in which the test is saved after each batch. If it holds a test, that goes on: rows of files that it
-        has seen are passed over.
+        has seen are passed over, and rows of the standard input are new.
     seed
         The source of all that is random.
     json
@@ -118,6 +118,8 @@ def monitor(
             print(dumps(now.to_dict()) if json else now, flush=True)
         if fail_on_reject and now.rejected:
             return 1
+    if test is None and not saved:
+        raise InputError("files", f"expected at least one point, got none in {', '.join(files)}")
     # A test that was rejected before, and to which nothing was added, is rejected still.
     return int(fail_on_reject and test is None and bool(saved) and saved["purse"]["reached"] is not None)
 
@@ -140,9 +142,13 @@ def _saved(state: Path | None) -> dict[str, Any]:
 def _test(state: Path | None, model: Any, settings: dict[str, Any]) -> Any:
     from steinscope.streams import SequentialTest
 
+    wanted = SequentialTest(model, **settings)
     if state is None:
-        return SequentialTest(model, **settings)
+        return wanted
     test = SequentialTest.load(state, model, support=settings["support"])
-    if test.alpha != settings["alpha"]:
-        raise InputError("alpha", f"the test in {state} has the level {test.alpha:g}, got {settings['alpha']:g}")
+    for name in ("alpha", "critics", "seed"):
+        there, here = getattr(test, name), getattr(wanted, name)
+        if there != here:
+            there, here = (", ".join(value) if name == "critics" else f"{value:g}" for value in (there, here))
+            raise InputError(name, f"the test in {state} was made with {there}, got {here}; use the same")
     return test

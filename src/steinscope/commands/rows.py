@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,28 +38,30 @@ def arriving_rows(
         sources: Files, one after the other; the standard input by its name in `steinscope.commands.inputs`.
         size: How many rows a batch has. The last one of a source may have fewer.
         header: Whether text begins with a line of names; by default it does if none of them is a number.
-        seen: How many rows of each file have been seen before. They are passed over.
+        seen: How many rows of each file have been seen before. They are passed over. Those of the standard input are
+            always new.
         follow: Whether to wait for more rows of text files, for ever.
         interval: How many seconds to wait before looking again.
     """
     with ExitStack() as files:
         texts: list[_Text] = []
         for source in sources:
-            skipped = (seen or {}).get(source, 0)
+            skipped = 0 if source == STANDARD_INPUT else (seen or {}).get(source, 0)
             if Path(source).suffix.lower() in _BINARY:
                 array = read_points(source, header=header).array
+                _check_grown(source, len(array), skipped)
                 for start in range(skipped, len(array), size):
                     yield source, np.asarray(array[start : start + size])
                 continue
             file = sys.stdin if source == STANDARD_INPUT else files.enter_context(_open(source))
             texts.append(_Text(source, file, header))
-            for _ in islice(texts[-1].rows(waits=False), skipped):
-                pass
+            _check_grown(source, sum(1 for _ in islice(texts[-1].rows(waits=False), skipped)), skipped)
             for batch in texts[-1].batches(size, waits=follow):
                 yield source, batch
         while follow and texts:
             time.sleep(interval)
             for text in texts:
+                text.check_size()
                 for batch in text.batches(size, waits=True):
                     yield text.source, batch
 
@@ -77,6 +80,14 @@ class _Text:
         self.shown = "the standard input" if source == STANDARD_INPUT else source
         self.line, self.number, self.mark, self.width = "", 0, "", 0
         self.kept: list[list[float]] = []
+        self.size = 0
+
+    def check_size(self) -> None:
+        """Refuse a file that has become shorter: its rows are not those that were read."""
+        size = os.fstat(self.file.fileno()).st_size
+        if size < self.size:
+            raise InputError("x", f"{self.shown} has become shorter, expected a file that grows")
+        self.size = size
 
     def batches(self, size: int, waits: bool) -> Iterator[np.ndarray]:
         """Batches of the rows that are there. One that is not full is one only where nothing more is waited for."""
@@ -118,6 +129,12 @@ class _Text:
                 came = f"holds {cell[:30]!r}" if cell else "is empty"
                 raise InputError("x", f"{self.shown}, line {self.number}, column {column} {came}, expected a number")
         return [float(cell) for cell in cells]
+
+
+def _check_grown(source: str, there: int, seen: int) -> None:
+    if there < seen:
+        problem = f"{source} has {there} rows, and the test has seen {seen} of it: it is another file now"
+        raise InputError("x", f"{problem}; give it another name")
 
 
 def _open(source: str) -> TextIO:
