@@ -117,6 +117,15 @@ def test_what_depends_on_another_coordinate_has_the_size_of_its_conditional_mean
     assert found[1, 0].low < math.sqrt((1 + math.exp(-8)) / 2 - math.exp(-4)) < found[1, 0].high
 
 
+def test_the_interval_of_a_size_that_cannot_be_negative_ends_at_zero():
+    """A few far points make the size of a dependence uncertain."""
+    x = normal(200, 3, 8)
+    x[:, 1] = x[:, 1] ** 3 / 4
+    x[:, 2] = 0.3 * x[:, 2] ** 3 * (1 + x[:, 1] ** 2)
+    (one,) = [one for one in effects(x, -x) if one.kind == "dependence"]
+    assert one.low == 0.0 and "(0 to " in str(one)
+
+
 def test_scores_of_the_energy_are_recognised():
     x = related(500, 0)
     (one,) = effects(x, x @ PRECISION)

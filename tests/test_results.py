@@ -149,6 +149,14 @@ def test_the_verdict_is_that_of_the_pvalue():
         (Finding("scale", (1,), 0.88, 0.84, 0.92), "x[1] spreads 12% less than the model says (8% to 16%)"),
         (Finding("scale", (1,), 1.12, 1.08, 1.16), "x[1] spreads 12% more than the model says (8% to 16%)"),
         (Finding("scale", (1,), 3.1, 2.9, 3.3), "x[1] spreads 3.1 times as much as the model says (2.9 to 3.3)"),
+        (
+            Finding("scale", (1,), 1e-10, 9e-11, 1.1e-10),
+            "x[1] spreads 1e-10 times as much as the model says (9e-11 to 1.1e-10)",
+        ),
+        (
+            Finding("scale", (1,), 3.1e7, 2.9e7, 3.3e7),
+            "x[1] spreads 3.1e+07 times as much as the model says (2.9e+07 to 3.3e+07)",
+        ),
         (Finding("mean", (1,), 0.2, -0.049, 0.449), "x[1] lies 0.2 sd above the model (0.0 to 0.4)"),
         (Finding("mean", (1,), -0.20, -0.29, 0.021), "x[1] lies 0.2 sd below the model (0.0 to 0.3)"),
         (Finding("scale", (1,), 1.04, 0.98, 1.10), "x[1] spreads 4% more than the model says (-2% to 10%)"),

@@ -434,9 +434,11 @@ def _corrected(errors: Errors, n: int, slopes: int) -> Errors:
 
 
 def _finding(kind: str, coordinates: tuple[int, ...], size: float, stderr: float) -> Finding:
-    return Finding(
-        kind, coordinates, size, size - _SURE * stderr, size + _SURE * stderr, size / stderr if stderr > 0 else None
-    )
+    low, high = size - _SURE * stderr, size + _SURE * stderr
+    # A share of the mass and a root mean square are never negative.
+    if kind in ("shape", "dependence"):
+        low, high = max(0.0, low), min(1.0, high) if kind == "shape" else high
+    return Finding(kind, coordinates, size, low, high, size / stderr if stderr > 0 else None)
 
 
 def _beyond_chance(kind: str, limit: float, size: Tensor, stderr: Tensor, remains: Tensor) -> list[Finding]:

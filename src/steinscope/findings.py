@@ -97,7 +97,7 @@ class Finding:
             far = _sized(abs(size), least, most, f" {side} what the {self.about} says")
             return f"{one} and {two} have correlation {found:.2f}, {far}"
         if self.kind == "shape":
-            share = _sized(100 * size, max(0.0, 100 * low), min(100.0, 100 * high), "% of its mass lies elsewhere", "%")
+            share = _sized(100 * size, 100 * low, 100 * high, "% of its mass lies elsewhere", "%")
             return f"{one} has another shape than the {self.about} says: about {share}"
         far = _sized(size, low, high, " sd off on average")
         return f"{one} depends on {two} in another way than the {self.about} says: its mean given {two} is {far}"
@@ -120,11 +120,15 @@ _WORDS = {
 
 def _sized(size: float, low: float, high: float, words: str, unit: str = "") -> str:
     """A size in words with its interval, to the digits that the interval allows."""
+    if size and not _SHORT[0] <= abs(size) < _SHORT[1]:
+        return f"{size:.2g}{words} ({low:.2g}{unit} to {high:.2g}{unit})"
     digits = min(_digits((high - low) / 2), _digits(abs(size)) + _MOST_DIGITS - 1)
     return f"{size:.{digits}f}{words} ({low:z.{digits}f}{unit} to {high:z.{digits}f}{unit})"
 
 
 _MOST_DIGITS = 4
+# Numbers between these are written in full.
+_SHORT = 1e-6, 1e6
 
 
 def _digits(half: float) -> int:
