@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from steinscope import InputError
 from steinscope.models import Gaussian
@@ -109,6 +109,52 @@ def test_an_empty_stream():
 
     with pytest.raises(InputError, match="x: expected at least one batch, got an empty DataLoader"):
         make_batches(Stream(), 10, seed=0).look(1)
+
+
+class Items(Dataset):
+    """Points of two coordinates, and one that is something else."""
+
+    def __init__(self, odd):
+        self.odd = odd
+
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        return self.odd() if index == 20 else torch.zeros(2)
+
+
+def fails():
+    raise KeyError("label")
+
+
+@pytest.mark.parametrize(
+    "odd, of_dataset, of_loader",
+    [
+        (
+            fails,
+            "item 20 of the Dataset cannot be read as an array: KeyError: 'label'",
+            "the DataLoader failed: KeyErr",
+        ),
+        (
+            lambda: {"x": torch.zeros(2)},
+            "item 20 of the Dataset cannot be read as an array: RuntimeError",
+            "a batch of the DataLoader is no array: RuntimeError",
+        ),
+        (
+            lambda: torch.zeros(3),
+            r"item 20 of the Dataset has shape \(3,\), expected that of others, \(2,\)",
+            r"a batch of the DataLoader has points of shape \(3,\), expected that of others, \(2,\)",
+        ),
+    ],
+)
+def test_items_that_cannot_be_read_are_one_line(odd, of_dataset, of_loader):
+    for source, problem in (
+        (Items(odd), of_dataset),
+        (DataLoader(Items(odd), batch_sampler=[[0, 1], [20], [2]]), of_loader),
+    ):
+        with pytest.raises(InputError, match=f"x: {problem}"):
+            train(Gaussian(torch.zeros(2)), source, steps=2, batch_size=30, validation=0, objective="likelihood")
 
 
 def test_a_function_that_fails_is_one_line():

@@ -1,3 +1,4 @@
+import functools
 import inspect
 import json
 import math
@@ -185,18 +186,52 @@ def test_history_and_figure():
         ({"seed": -1}, r"seed: expected a whole number from 0 to 2\^63 - 1, got -1"),
         ({"resume": "no"}, "resume: expected True or False, got 'no'"),
         ({"start": {"step": 1}}, "start: expected an object of type TrainState, got dict"),
-        ({"objective": LearnedStein}, "objective: expected an object of type TrainingObjective, got ABCMeta"),
+        (
+            {"objective": LearnedStein},
+            "objective: expected an object of .*, got the class LearnedStein",
+        ),
         ({"checkpoint": 3}, "checkpoint: expected a path, got 3"),
         ({"callbacks": "a"}, "callbacks: expected a list of functions, got 'a'"),
         ({"callbacks": print}, "callbacks: expected a list of functions, got <built-in function print>"),
         ({"device": np.zeros(2)}, r"device: array\(\[0., 0.\]\) cannot be used here"),
         ({"dtype": "float32"}, "dtype: expected torch.float32 or torch.float64, got 'float32'"),
+        (
+            {"optimiser": torch.optim.LBFGS},
+            "optimiser: expected one whose step.. needs no function of the loss",
+        ),
+        (
+            {"scheduler": functools.partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.1, total_steps=5)},
+            "scheduler: it cannot make a step: Tried to step 6 times",
+        ),
         ({"objective": "magic"}, "objective: expected one of lsd, .*, got 'magic'"),
     ],
 )
 def test_bad_settings(options, message):
     with pytest.raises(InputError, match=message):
         inspect.unwrap(train)(Gaussian(torch.zeros(2)), gaussian_points(200), **{"steps": 12, **options})
+
+
+class Idle(nn.Module):
+    """A model whose parameter changes nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(()))
+
+    def log_prob(self, x):
+        return -0.5 * x.square().sum(1)
+
+
+@pytest.mark.parametrize("stops", [True, np.True_, torch.tensor(True)])
+def test_a_callback_stops_a_run(stops):
+    result = train(Gaussian(torch.zeros(2)), gaussian_points(200), steps=20, log_every=5, callbacks=[lambda *_: stops])
+    assert result.state.step == 5 and result.notes[0] == "The run was stopped by a callback at step 5."
+
+
+@pytest.mark.parametrize("goes_on", [None, 1, "yes", np.ones(2), torch.ones(2) > 0])
+def test_other_answers_of_a_callback_do_not(goes_on):
+    result = train(Gaussian(torch.zeros(2)), gaussian_points(200), steps=9, log_every=5, callbacks=[lambda *_: goes_on])
+    assert result.state.step == 9
 
 
 def test_bad_models():
@@ -211,6 +246,10 @@ def test_bad_models():
         InputError, match=r"model: expected log_prob\(x\), energy\(x\) or score\(x\), and Linear has none"
     ):
         train(nn.Linear(2, 2), gaussian_points(), steps=1)
+    with pytest.raises(InputError, match="model: expected a torch.nn.Module .*, got the class Gaussian"):
+        bare(Gaussian, gaussian_points(), steps=1)
+    with pytest.raises(InputError, match="model: the loss does not depend on its parameters"):
+        train(Idle(), gaussian_points(200), steps=1)
     with pytest.raises(InputError, match="model: it has no parameters to train"):
         train(Gaussian(torch.zeros(2)).requires_grad_(False), gaussian_points(), steps=1)
 

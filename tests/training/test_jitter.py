@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from steinscope import train
 from steinscope.models import EBM, Gaussian
@@ -25,7 +26,7 @@ def test_the_noise_has_the_covariance_of_the_points(n, share):
         @ torch.tensor([[1.0, 0.9, 0], [0, 0.1, 0], [0, 0, 50]]).double()
     )
     places = torch.zeros(200_000, 3).double()
-    noise = Jitter(x).added_to(places, 0.5, generator(1))
+    noise = Jitter(x).added_to(places, 0.5, n, generator(1))
     scale = x.std(0, correction=0) * 0.5
     found, expected = (torch.cov(part.T, correction=0) / scale.outer(scale) for part in (noise, 0.5 * x))
     torch.testing.assert_close(found, share * expected, atol=5 * share * (2 / 200_000) ** 0.5, rtol=0)
@@ -33,7 +34,7 @@ def test_the_noise_has_the_covariance_of_the_points(n, share):
 
 @pytest.mark.parametrize("x", [torch.arange(30.0), torch.arange(60.0).view(30, 1, 2), torch.ones(30, 2)])
 def test_points_of_any_shape(x):
-    moved = Jitter(x).added_to(x, 1.0, generator())
+    moved = Jitter(x).added_to(x, 1.0, 30, generator())
     assert moved.shape == x.shape and moved.dtype == x.dtype
     assert bool((moved == x).all()) == bool((x == x[0]).all())
 
@@ -76,6 +77,19 @@ def test_the_result_says_that_few_points_moved():
 
     assert notes(100)[-1].startswith("There are few points: those that came again were moved by noise of up to 0.5 st")
     assert notes(100, noise=0) == notes(2000) == ()
+
+
+def test_points_of_a_loader_move_by_how_many_there_are():
+    """Only the first 64 batches are looked at before training."""
+    x = torch.randn(3000, 2, generator=generator())
+
+    def notes(n, steps):
+        loader = DataLoader(TensorDataset(x[:n]), batch_size=4)
+        return train(Gaussian(torch.zeros(2)), loader, steps=steps, progress=False).notes
+
+    # Twenty steps take 60 batches of 4 points.
+    assert notes(3000, 20) == notes(400, 20) == ()
+    assert notes(100, 20)[0].startswith("There are few points: those that came again were moved by noise of up to 0.45")
 
 
 @pytest.mark.slow

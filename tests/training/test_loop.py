@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import pytest
 import torch
@@ -74,6 +75,15 @@ def test_a_run_that_turns_non_finite_stops_and_keeps_its_checkpoint(tmp_path):
     words = str(error.value).split()
     numbers = [int(word.strip(";")) for before, word in itertools.pairwise(words) if before == "step"]
     assert 0 < numbers[1] <= numbers[0]
+
+
+def test_a_model_that_is_not_finite_from_the_beginning():
+    class Nothing(Exploding):
+        def log_prob(self, x):
+            return super().log_prob(x) * math.nan
+
+    with pytest.raises(NonFiniteError, match="at step 1; there is no checkpoint; look at the model's log-density"):
+        train(Nothing(), gaussian_points(100), steps=20, objective="likelihood")
 
 
 def test_gradients_that_lie_in_another_order_in_memory_change_their_own_parameters():

@@ -50,7 +50,8 @@ def test_held_out_points_are_in_no_batch():
 @pytest.mark.parametrize(
     "source, share, count",
     [
-        (points(39), 0.1, None),
+        (points(39), None, None),
+        (points(39), 0.1, 4),
         (TensorDataset(points(100)), 0.1, 10),
         (points(20_000), 0.1, 1000),
         (points(100), None, 20),
@@ -63,6 +64,18 @@ def test_held_out_points_are_in_no_batch():
 def test_how_many_points_are_held_out(source, share, count):
     found = make_batches(source, 10, seed=0, held_out=share).held_out()
     assert (found if count is None else len(found)) == count
+
+
+@pytest.mark.parametrize(
+    "source, share, problem",
+    [
+        (points(30), 0.1, "expected at least 4 held-out points, or 0 for none, got 0.1 of 30 points"),
+        (DataLoader(TensorDataset(points(300))), 0.1, "expected points, because no share of a DataLoader can be held"),
+    ],
+)
+def test_a_share_that_cannot_be_held_out_is_refused(source, share, problem):
+    with pytest.raises(InputError, match=f"validation: {problem}"):
+        train(Gaussian([0.0, 0.0]), source, steps=1, validation=share)
 
 
 def test_a_batch_is_at_most_all_points():

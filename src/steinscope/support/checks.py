@@ -173,7 +173,8 @@ def check_choice(name: str, value: Any, choices: Any) -> Any:
 def check_kind(name: str, value: Any, kind: type) -> Any:
     """An object of a class of the library."""
     if not isinstance(value, kind):
-        raise InputError(name, f"expected an object of type {kind.__name__}, got {type(value).__name__}")
+        came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise InputError(name, f"expected an object of type {kind.__name__}, got {came}")
     return value
 
 

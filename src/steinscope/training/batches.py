@@ -24,12 +24,13 @@ from steinscope.training.distributed import ONE_PROCESS, Processes
 from steinscope.training.loaders import LoaderBatches, first_part
 from steinscope.unconstrained import Unconstrained
 
-__all__ = ["Batches", "in_coordinates", "make_batches"]
+__all__ = ["LEAST_HELD_OUT", "Batches", "in_coordinates", "make_batches"]
 
 # Streams of random numbers that must not meet.
 _ORDER, _FRESH, _LOOK, _HELD_OUT = 101, 102, 103, 104
 # More than this many held-out points cost more than they tell, and fewer than so many points spare none.
 _MOST_HELD_OUT, _LEAST_POINTS = 1000, 40
+LEAST_HELD_OUT = 4
 # How many points tell one function or Dataset from another.
 _PROBES = 64
 
@@ -48,6 +49,11 @@ class Batches(Protocol):
 
     def is_first_pass(self, number: int) -> bool:
         """Whether no batch up to this one has points that an earlier one has."""
+        ...
+
+    @property
+    def count(self) -> int | None:
+        """How many points come again and again; None where none has come twice."""
         ...
 
     def held_out(self) -> Tensor | None:
@@ -87,6 +93,9 @@ def make_batches(
     shared.check_batch(batch_size)
     place = torch.device(device or "cpu")
     if isinstance(x, DataLoader | IterableDataset):
+        if held_out:
+            problem = f"expected points, because no share of a DataLoader can be held out, got {held_out:g}"
+            raise InputError("validation", problem)
         return LoaderBatches(x, batch_size, dtype, place, shared)
     if isinstance(x, Dataset):
         return _DatasetBatches(x, batch_size, seed, dtype, place, shared, held_out)
@@ -118,6 +127,10 @@ class _UnconstrainedBatches:
     def is_first_pass(self, number: int) -> bool:
         return self.batches.is_first_pass(number)
 
+    @property
+    def count(self) -> int | None:
+        return self.batches.count
+
     def held_out(self) -> Tensor | None:
         points = self.batches.held_out()
         return None if points is None else self._moved(points)
@@ -134,8 +147,7 @@ class _Passes:
     """Which rows a batch has: a new random order at each pass; what is left over at the end of a pass is dropped."""
 
     def __init__(self, n: int, batch_size: int, seed: int, shared: Processes, held_out: float | None = 0.0) -> None:
-        wanted = max(round(0.1 * n), min(100, round(0.2 * n))) if held_out is None else round(held_out * n)
-        apart = min(wanted, _MOST_HELD_OUT) if n >= _LEAST_POINTS else 0
+        apart = min(_wanted(n, held_out), _MOST_HELD_OUT)
         order = torch.randperm(n, generator=derive_generator(seed, _HELD_OUT)) if apart else torch.arange(n)
         self.apart, self.known = order[:apart].sort().values, order[apart:].sort().values
         self.n, self.seed, self.shared = len(self.known), seed, shared
@@ -156,6 +168,17 @@ class _Passes:
 
     def look(self, n: int) -> Tensor:
         return self.known[torch.randperm(self.n, generator=derive_generator(self.seed, _LOOK))[:n]]
+
+
+def _wanted(n: int, share: float | None) -> int:
+    """How many of n points to hold out, before there are too many of them."""
+    if share is None:
+        return max(round(0.1 * n), min(100, round(0.2 * n))) if n >= _LEAST_POINTS else 0
+    wanted = round(share * n)
+    if share and wanted < LEAST_HELD_OUT:
+        problem = f"expected at least {LEAST_HELD_OUT} held-out points, or 0 for none, got {share:g} of {n} points"
+        raise InputError("validation", problem)
+    return wanted
 
 
 class _ArrayBatches:
@@ -182,6 +205,10 @@ class _ArrayBatches:
 
     def is_first_pass(self, number: int) -> bool:
         return self.passes.is_first(number)
+
+    @property
+    def count(self) -> int | None:
+        return self.passes.n
 
     def held_out(self) -> Tensor | None:
         apart = self.passes.apart
@@ -211,6 +238,7 @@ class _DatasetBatches:
         if n == 0:
             raise InputError("x", "expected at least one point, got an empty Dataset")
         self.dataset, self.dtype, self.device = dataset, dtype, device
+        self.shape: torch.Size | None = None
         self.passes = _Passes(n, batch_size, seed, shared, held_out)
 
     def look(self, n: int) -> Tensor:
@@ -221,6 +249,10 @@ class _DatasetBatches:
 
     def is_first_pass(self, number: int) -> bool:
         return self.passes.is_first(number)
+
+    @property
+    def count(self) -> int | None:
+        return self.passes.n
 
     def held_out(self) -> Tensor | None:
         return self._read(self.passes.apart) if len(self.passes.apart) else None
@@ -235,9 +267,19 @@ class _DatasetBatches:
         return {"points": name, "digest": _only(digests)}
 
     def _read(self, index: Tensor) -> Tensor:
-        items = [self.dataset[i] for i in index.tolist()]
-        points = [torch.as_tensor(first_part(item)) for item in items]
-        return check_rows(torch.stack(points), "x", dtype=self.dtype, device=self.device)  # pyright: ignore[reportReturnType]
+        points = torch.stack([self._point(i) for i in index.tolist()])
+        return check_rows(points, "x", dtype=self.dtype, device=self.device)  # pyright: ignore[reportReturnType]
+
+    def _point(self, i: int) -> Tensor:
+        try:
+            point = torch.as_tensor(first_part(self.dataset[i]))
+        except Exception as error:
+            raise InputError("x", f"item {i} of the Dataset cannot be read as an array: {first_line(error)}") from error
+        self.shape = self.shape or point.shape
+        if point.shape != self.shape:
+            problem = f"has shape {tuple(point.shape)}, expected that of others, {tuple(self.shape)}"
+            raise InputError("x", f"item {i} of the Dataset {problem}")
+        return point
 
 
 class _FreshBatches:
@@ -263,6 +305,10 @@ class _FreshBatches:
     def batch(self, number: int) -> Tensor:
         points = self._draw(self.batch_size, derive_generator(self.seed, _FRESH, number))
         return self.shared.take_part(points)
+
+    @property
+    def count(self) -> int | None:
+        return None
 
     def held_out(self) -> Tensor | None:
         generator = derive_generator(self.seed, _HELD_OUT)

@@ -25,7 +25,7 @@ from steinscope.support.checks import check_count, check_flag, check_kind, check
 from steinscope.support.files import check_directory
 from steinscope.support.progress import progress_bar
 from steinscope.supports import find_region
-from steinscope.training.batches import Batches, in_coordinates, make_batches
+from steinscope.training.batches import LEAST_HELD_OUT, Batches, in_coordinates, make_batches
 from steinscope.training.checkpoint import load_checkpoint, newest_step, save_checkpoint
 from steinscope.training.distributed import processes
 from steinscope.training.loaders import LoaderBatches
@@ -40,7 +40,6 @@ Callback = Callable[[int, nn.Module, dict[str, float]], Any]
 
 # A run without a number of steps: the most that it makes, and the looks without a better one after which it stops.
 _MOST_STEPS, _PATIENCE = 50_000, 20
-_LEAST_HELD_OUT = 4
 
 
 @torch.inference_mode(False)
@@ -249,7 +248,7 @@ def _run(
                     advance(loop.step, _progress_note(row))
                     shown = (loop.averaged_model() or loop.model) if callbacks else loop.model
                     for callback in callbacks:
-                        if callback(loop.step, shown, row) is True:
+                        if _is_true(callback(loop.step, shown, row)):
                             stopped = "a callback"
                 if is_over():
                     stopped = "held-out points"
@@ -259,6 +258,14 @@ def _run(
                     save_checkpoint(directory, loop.step, vars(loop.state()), keep=keep)
                 shared.wait()
     return stopped
+
+
+def _is_true(answer: Any) -> bool:
+    """Whether a callback said True, be it a boolean of Python, NumPy or torch."""
+    is_boolean = isinstance(answer, bool | np.bool_) or (
+        isinstance(answer, np.ndarray | Tensor) and answer.dtype in (bool, torch.bool) and answer.ndim == 0
+    )
+    return is_boolean and bool(answer)
 
 
 def _progress_note(row: dict[str, float]) -> str:
@@ -279,8 +286,8 @@ def _check_validation(validation: Any, objective: TrainingObjective) -> tuple[fl
 
 def _held_out(points: Any, batches: Batches, dtype: torch.dtype, device: torch.device) -> Tensor:
     rows, shape = check_rows(points, "validation", dtype=dtype, device=device), batches.look(1).shape[1:]
-    if rows.shape[1:] != shape or len(rows) < _LEAST_HELD_OUT:
-        expected = f"at least {_LEAST_HELD_OUT} points of shape {tuple(shape)}, as those of x are"
+    if rows.shape[1:] != shape or len(rows) < LEAST_HELD_OUT:
+        expected = f"at least {LEAST_HELD_OUT} points of shape {tuple(shape)}, as those of x are"
         raise InputError("validation", f"expected {expected}, got an array of shape {tuple(rows.shape)}")
     return read_rows(rows, slice(None), dtype=dtype, device=device)
 
@@ -345,6 +352,8 @@ def _check_model(model: Any) -> list[Tensor]:
         came = (
             "what from_log_prob, from_energy or from_score returns, whose parameters are not known"
             if is_of_function(model)
+            else f"the class {model.__name__}"
+            if isinstance(model, type)
             else type(model).__name__
         )
         raise InputError("model", f"expected a torch.nn.Module with log_prob(x), energy(x) or score(x), got {came}")

@@ -32,31 +32,36 @@ class Jitter:
     little each time they come allow no peaks narrower than that. The fewer points there are, the larger is the noise.
 
     Arguments:
-        x: The points.
+        x: The points, or some of them, from which their covariance is taken.
     """
 
     def __init__(self, x: Tensor) -> None:
-        self.deviation = math.sqrt(min(_MOST, _VARIANCE / len(x)))
         flat = flattened(x).double()
         values, vectors = torch.linalg.eigh(torch.cov(flat.T, correction=0).view(flat.shape[1], -1))
         self.root = ((vectors * values.clamp_min(0).sqrt()) @ vectors.T).to(x.dtype)
 
-    def added_to(self, x: Tensor, left: float, generator: torch.Generator) -> Tensor:
+    def added_to(self, x: Tensor, left: float, count: int, generator: torch.Generator) -> Tensor:
         """The points of a batch with noise.
 
         Arguments:
             x: The batch.
             left: The share of the noise that is left.
+            count: How many points come again and again.
             generator: The source of the noise.
         """
         noise = flattened(normal_rows(x, generator)) @ self.root
-        return x + left * self.deviation * noise.view(x.shape)
+        return x + left * _deviation(count) * noise.view(x.shape)
 
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know of it."""
-        if self.deviation < _NOTED:
+    def notes(self, count: int) -> tuple[str, ...]:
+        """What a reader should know of it, where so many points come again and again."""
+        if _deviation(count) < _NOTED:
             return ()
         return (
-            f"There are few points: those that came again were moved by noise of up to {self.deviation:.2g} standard "
-            "deviations, so that they are not learned by heart (noise=0 for none).",
+            f"There are few points: those that came again were moved by noise of up to {_deviation(count):.2g} "
+            "standard deviations, so that they are not learned by heart (noise=0 for none).",
         )
+
+
+def _deviation(count: int) -> float:
+    """The standard deviation of the noise at first, in those of the points."""
+    return math.sqrt(min(_MOST, _VARIANCE / count))

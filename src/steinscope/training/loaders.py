@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,12 +50,20 @@ class LoaderBatches:
         self.loader = loader if isinstance(loader, DataLoader) else DataLoader(loader, batch_size=batch_size)
         self.dtype, self.device = dtype, device
         self.stream: Iterator[Any] = iter(())
+        self.shape: torch.Size | None = None
+        # How many points have come in this pass, and came in the last one.
+        self.read = 0
+        self.count: int | None = None
 
     def look(self, n: int) -> Tensor:
         """The first points, n of them or those of 64 batches."""
         found: list[Tensor] = []
-        for batch in itertools.islice(iter(self.loader), _MOST_LOOKED_AT):
-            found.append(self._read(batch))
+        stream = iter(self.loader)
+        for _ in range(_MOST_LOOKED_AT):
+            try:
+                found.append(self._next(stream))
+            except StopIteration:
+                break
             if sum(map(len, found)) >= n:
                 break
         if not found:
@@ -66,14 +73,15 @@ class LoaderBatches:
     def batch(self, number: int) -> Tensor:
         """The next batch, whatever its number is."""
         del number
-        try:
-            return self._read(next(self.stream))
-        except StopIteration:
-            self.stream = iter(self.loader)
-        try:
-            return self._read(next(self.stream))
-        except StopIteration:
-            raise InputError("x", "the DataLoader has no batches left when it is gone through again") from None
+        for _ in range(2):
+            try:
+                points = self._next(self.stream)
+            except StopIteration:
+                self.stream, self.count, self.read = iter(self.loader), self.read or self.count, 0
+            else:
+                self.read += len(points)
+                return points
+        raise InputError("x", "the DataLoader has no batches left when it is gone through again")
 
     def is_first_pass(self, number: int) -> bool:
         """False: nobody knows what a loader yields."""
@@ -87,6 +95,20 @@ class LoaderBatches:
     def identity(self) -> dict[str, str | None]:
         """A loader cannot be told from another."""
         return {"points": "from a DataLoader", "digest": None}
+
+    def _next(self, stream: Iterator[Any]) -> Tensor:
+        try:
+            batch = next(stream)
+        except StopIteration:
+            raise
+        except Exception as error:
+            raise InputError("x", f"the DataLoader failed: {first_line(error)}") from error
+        rows = self._read(batch)
+        self.shape = self.shape or rows.shape[1:]
+        if rows.shape[1:] != self.shape:
+            problem = f"a batch of the DataLoader has points of shape {tuple(rows.shape[1:])}, expected that of others"
+            raise InputError("x", f"{problem}, {tuple(self.shape)}")
+        return rows
 
     def _read(self, batch: Any) -> Tensor:
         try:

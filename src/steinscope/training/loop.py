@@ -157,7 +157,7 @@ class Loop:
         optimisers = self.optimisers if count == 0 else self.optimisers[:1]
         gradients = self._descend(loss, self.parameters + together, optimisers, self.settings.clip)
         if self.scheduler is not None:
-            self.scheduler.step()
+            self.made.step_schedule(self.scheduler)
         self._add(0, loss.detach())
         self._add(1, nn.utils.get_total_norm(gradients))
         if self.average is not None:
@@ -171,14 +171,17 @@ class Loop:
         x = self._smoothed(self.batches.batch(draw), draw, _SMOOTHING)
         # Without an end there is nothing to fall over.
         left = noise_left(self.step, self.settings.steps) if self.settings.lr_decay else 1.0
-        if self.jitter is None or not left or self.batches.is_first_pass(draw):
+        count = self.batches.count
+        if self.jitter is None or not left or count is None or self.batches.is_first_pass(draw):
             return x
-        return self.jitter.added_to(x, left, self._generator(_JITTER, draw))
+        return self.jitter.added_to(x, left, count, self._generator(_JITTER, draw))
 
     def jitter_notes(self) -> tuple[str, ...]:
         """What a reader should know of it, where points came again and moved by more than a little."""
-        draws = self.step * (self.auxiliary_steps + 1)
-        return () if self.jitter is None or self.batches.is_first_pass(draws - 1) else self.jitter.notes()
+        draws, count = self.step * (self.auxiliary_steps + 1), self.batches.count
+        if self.jitter is None or count is None or self.batches.is_first_pass(draws - 1):
+            return ()
+        return self.jitter.notes(count)
 
     def _smoothed(self, x: Tensor, draw: int, stream: int) -> Tensor:
         noise = self.settings.noise
@@ -210,6 +213,8 @@ class Loop:
         if not loss.requires_grad:
             raise InputError("model", "the loss does not depend on its parameters")
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        if all(gradient is None for gradient in gradients):
+            raise InputError("model", "the loss does not depend on its parameters")
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = torch.zeros_like(parameter) if gradient is None else _laid_out_like(parameter, gradient)
         present = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -274,7 +279,9 @@ class Loop:
             step, name = min(found, key=lambda item: item[0])
             good = newest_step(checkpoint) if checkpoint is not None else None
             where = f"the last good checkpoint is step {good} in {checkpoint}" if good else "there is no checkpoint"
-            raise NonFiniteError(f"training: {name} turned non-finite at step {step}; {where}; a smaller lr may help")
+            # Nothing had been learned before the first step.
+            hint = "a smaller lr may help" if step > 1 else "look at the model's log-density and score at these points"
+            raise NonFiniteError(f"training: {name} turned non-finite at step {step}; {where}; {hint}")
 
     def state(self) -> TrainState:
         """A copy of all that is needed to resume."""

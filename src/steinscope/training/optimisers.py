@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,9 @@ class Optimisers:
                 raise InputError("optimiser", f"it cannot be made: {first_line(error)}") from error
             if not isinstance(made, torch.optim.Optimizer):
                 raise InputError("optimiser", f"expected a torch optimiser, got {type(made).__name__}")
+        if _needs_closure(made):
+            problem = f"expected one whose step() needs no function of the loss, got {type(made).__name__}"
+            raise InputError("optimiser", problem)
         held = {id(parameter) for group in made.param_groups for parameter in group["params"]}
         if held != {id(parameter) for parameter in parameters}:
             raise InputError("optimiser", "it was made for other parameters than those of the model")
@@ -73,9 +77,22 @@ class Optimisers:
             raise InputError("scheduler", "it was made for another optimiser than that of the run")
         return made
 
+    def step_schedule(self, schedule: Any) -> None:
+        """Let a schedule of the user's make a step."""
+        try:
+            schedule.step()
+        except Exception as error:
+            raise InputError("scheduler", f"it cannot make a step: {first_line(error)}") from error
+
     def settings(self) -> dict[str, str | None]:
         """What must stay the same when a run is resumed."""
         return {"optimiser": _name(self.optimiser), "scheduler": _name(self.scheduler)}
+
+
+def _needs_closure(optimiser: torch.optim.Optimizer) -> bool:
+    """Whether it must compute the loss itself, as LBFGS does."""
+    parameters = inspect.signature(optimiser.step).parameters.values()
+    return any(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
 
 
 def _name(made: Any) -> str | None:
