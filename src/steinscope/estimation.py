@@ -19,6 +19,7 @@ from steinscope.densities import model_of
 from steinscope.errors import InputError
 from steinscope.explanation import Explanation, Recipe, explain_held_out
 from steinscope.folds import chain_parts, fold_parts, split_parts
+from steinscope.frames import Names, coordinate_label
 from steinscope.metric import Metric, MetricName
 from steinscope.points import ScoredPoints
 from steinscope.portfolio.choice import CriticChoice, Critics, Purpose, choose_critics
@@ -260,11 +261,11 @@ def make_metric(points: ScoredPoints, name: MetricName, generator: torch.Generat
     """The coordinates of a name, from at most 100 000 of the points."""
     rows = torch.randperm(len(points), generator=generator)[:_METRIC_ROWS]
     x, score = points.take(rows)
-    _check_density(flattened(x[:_ATOM_ROWS]))
+    _check_density(flattened(x[:_ATOM_ROWS]), points.names)
     return Metric.named(name, x, score)
 
 
-def _check_density(x: Tensor) -> None:
+def _check_density(x: Tensor, names: Names) -> None:
     """Points most of which share a value in some coordinate have no density, and are infinitely far from any model."""
     middle = x.median(0).values
     is_atom = (x == middle).double().mean(0) > 0.5
@@ -272,7 +273,7 @@ def _check_density(x: Tensor) -> None:
         coordinate = int(is_atom.nonzero()[0, 0])
         raise InputError(
             "x",
-            f"most points have the same value in coordinate {coordinate}, {float(middle[coordinate]):g}; such points "
+            f"most points have {coordinate_label(names, coordinate)} = {float(middle[coordinate]):g}; such points "
             "have no density, and their discrepancy from a model is infinite: leave the coordinate out, add noise, or "
             "use gof_test",
         )

@@ -84,7 +84,10 @@ def test_what_cannot_be_ranked():
     ranking = ranked({"right": points(1), "short": short})
     assert ranking.names == ("right",) and "failed: " in str(ranking) and "short" in ranking.failures
     for samples, model, problem in (
-        ({}, MODEL, "samples: expected a dictionary from names to draws, got dict"),
+        ({}, MODEL, "samples: expected at least one sample, got none"),
+        ([points(0)], MODEL, "samples: expected a dictionary from names to draws, got list"),
+        ({1: points(0)}, MODEL, "samples: expected names that are strings, got 1"),
+        ({"a": points(0)}, -points(0), "model: expected an object .*, got scores, and each sample has its own: give"),
         (
             {"a": from_arrays(points(0), -points(0)), "b": from_arrays(points(0)[:, :1], -points(0)[:, :1])},
             None,

@@ -22,7 +22,7 @@ from steinscope.findings import Finding
 from steinscope.metric import Metric
 from steinscope.points import ScoredPoints
 from steinscope.portfolio.choice import Critics
-from steinscope.scoring import make_points
+from steinscope.scoring import is_scores, make_points
 from steinscope.settings import FitSettings
 from steinscope.shapes import flattened
 from steinscope.support.checks import check_seed
@@ -174,8 +174,7 @@ def compare_samples(
     """
     seed = check_seed("seed", seed)
     how = EstimateSettings(critics, l2, "scaled", folds, fit=settings)
-    if not isinstance(samples, Mapping) or not samples:
-        raise InputError("samples", f"expected a dictionary from names to draws, got {type(samples).__name__}")
+    _check_samples(samples, model)
     known = next((sample.names for sample in samples.values() if isinstance(sample, Draws)), None)
     scored: dict[str, tuple[Any, ScoredPoints, Chains | None]] = {}
     failures: dict[str, str] = {}
@@ -206,6 +205,19 @@ def compare_samples(
     found = {name: find_effects(scored[name][1], scored[name][2]) for name in ranked}
     said = {name: tuple(one.of("posterior") for one in findings) for name, findings in found.items()}
     return SampleRanking(ranked, said, failures, how.l2, how.folds)
+
+
+def _check_samples(samples: Any, model: Any) -> None:
+    if not isinstance(samples, Mapping):
+        raise InputError("samples", f"expected a dictionary from names to draws, got {type(samples).__name__}")
+    if not samples:
+        raise InputError("samples", "expected at least one sample, got none")
+    for name in samples:
+        if not isinstance(name, str):
+            raise InputError("samples", f"expected names that are strings, got {name!r}")
+    if is_scores(model):
+        problem = "expected an object with score(x) or log_prob(x), got scores, and each sample has its own"
+        raise InputError("model", f"{problem}: give samples as from_arrays(draws, scores)")
 
 
 def _borrowed(sample: Any, known: Sequence[str] | None) -> Sequence[str] | None:
