@@ -2,10 +2,11 @@ import math
 
 import pytest
 import torch
+from scipy import stats
 
 from steinscope import InputError, from_score
 from steinscope.models import Gaussian
-from steinscope.samplers import MALA, SGLD, TemperedSGLD, run_chains
+from steinscope.samplers import HMC, MALA, SGLD, TemperedSGLD, run_chains
 
 from helpers import normal
 
@@ -25,6 +26,15 @@ def test_acceptance_makes_any_step_size_exact():
 def test_without_noise_it_climbs():
     x = run_chains(TemperedSGLD(MODEL, 0.3, 0.0), normal(5, 2), 200).x
     torch.testing.assert_close(x, MODEL.mean.detach().expand(5, 2), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("sampler", [lambda model: MALA(model, 0.5), lambda model: HMC(model, 0.5, 3)])
+def test_models_of_scipy_are_taken_as_they_are(sampler):
+    ends = [
+        run_chains(sampler(model), normal(20, 1).double(), 10, seed=1).x
+        for model in (Gaussian(torch.zeros(1).double()), stats.norm())
+    ]
+    torch.testing.assert_close(*ends, atol=1e-6, rtol=0)
 
 
 def test_errors():

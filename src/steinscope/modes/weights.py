@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from steinscope.chains import autocorrelation_times, in_chains
+from steinscope.densities import model_of
 from steinscope.errors import InputError
 from steinscope.findings import ModeFinding
 from steinscope.metric import Metric
@@ -126,8 +127,9 @@ class ModeWeights:
             lines.append(f"{i + 1:<6}{self.count[i]:>8}{share:>9}   {gives:<17}{self.place(i)}")
         if len(self.count) == 1:
             return "\n".join([*lines, "", "one mode was found, so there is nothing to divide"])
-        verdict = "divided in another way than" if self.rejected else "divided as"
-        return "\n".join([*lines, "", f"p = {self.pvalue:.3g}: the points are {verdict} the model says"])
+        other = "the points are divided in another way than the model says"
+        found = other if self.rejected else "no other division than the model's was found"
+        return "\n".join([*lines, "", f"p = {self.pvalue:.3g}: {found}"])
 
 
 @torch.inference_mode(False)
@@ -147,7 +149,7 @@ def mode_weights(
 
     Arguments:
         x: The points, an array (n, ...) or a memmap; at least 20 of them.
-        model: An object with `log_prob(x)`, which need not be normalised.
+        model: An object with `log_prob(x)`, which need not be normalised, or a model of scipy.stats or scikit-learn.
         support: As in `gof_test`. Modes are then those of the density in unconstrained coordinates.
         chains: As in `gof_test`. The uncertainty of the shares then depends on how often chains change modes.
         starts: Further points, of the shape of those in x, from which to search for modes. By default the search starts
@@ -168,6 +170,7 @@ def mode_weights(
         ([0.5, 0.5], [0.25, 0.75], True)
     """
     alpha, seed = check_level("alpha", alpha), check_seed("seed", seed)
+    model = model_of(x, model)
     x, shape = in_chains(x, chains)
     rows = check_rows(x, "x", dtype=dtype, device=device)
     if not callable(getattr(model, "log_prob", None)):

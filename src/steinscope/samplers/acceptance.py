@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steinscope.densities import as_density, log_prob_at
+from steinscope.densities import as_density, log_prob_at, model_of
 from steinscope.errors import InputError
 from steinscope.samplers.chains import Info, State
 from steinscope.shapes import flattened
 from steinscope.support.randomness import uniform_rows
 from steinscope.unconstrained import unconstrained_model
 
-__all__ = ["accept", "check_log_prob", "evaluated", "known_log_prob", "squared"]
+__all__ = ["accept", "evaluated", "known_log_prob", "squared", "with_log_prob"]
 
 
 def evaluated(model: Any, state: State) -> State:
@@ -56,6 +56,9 @@ def squared(x: Tensor) -> Tensor:
     return flattened(x).square().sum(1)
 
 
-def check_log_prob(model: Any) -> None:
+def with_log_prob(model: Any) -> Any:
+    """A model that knows its log-density; one of another library is wrapped."""
+    model = model_of(None, model)
     if not callable(getattr(model, "log_prob", None)):
         raise InputError("model", f"acceptance needs log_prob(x), and {type(model).__name__} has none")
+    return model

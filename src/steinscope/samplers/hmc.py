@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from steinscope.samplers.acceptance import accept, check_log_prob, evaluated, known_log_prob, squared
+from steinscope.samplers.acceptance import accept, evaluated, known_log_prob, squared, with_log_prob
 from steinscope.samplers.chains import Info, State, state_at
 from steinscope.shapes import Points, flattened
 from steinscope.support.checks import check_count, check_number
@@ -43,7 +43,7 @@ class HMC:
     def __post_init__(self) -> None:
         check_number("step_size", self.step_size, over=0)
         check_count("leapfrogs", self.leapfrogs)
-        check_log_prob(self.model)
+        object.__setattr__(self, "model", with_log_prob(self.model))
 
     def begin(self, x: Points) -> State:
         """The state of chains at x."""

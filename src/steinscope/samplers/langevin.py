@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steinscope.densities import as_density
-from steinscope.samplers.acceptance import accept, check_log_prob, evaluated, known_log_prob, squared
+from steinscope.samplers.acceptance import accept, evaluated, known_log_prob, squared, with_log_prob
 from steinscope.samplers.chains import Info, State, state_at
 from steinscope.shapes import Points
 from steinscope.support.checks import check_number
@@ -102,7 +102,7 @@ class MALA:
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, over=0)
-        check_log_prob(self.model)
+        object.__setattr__(self, "model", with_log_prob(self.model))
 
     def begin(self, x: Points) -> State:
         """The state of chains at x."""
