@@ -34,6 +34,12 @@ def test_a_run_of_one_log_point_has_dots_and_settings_in_words():
     assert "outruns its critic" in text and "in the two coordinates that spread most" in text
 
 
+@pytest.mark.parametrize("noise, found", [(0, True), (None, False)])
+def test_a_run_without_noise(noise, found):
+    result = train(Gaussian(torch.zeros(5)), report_points(300, 5), steps=10, noise=noise)
+    assert ("<dt>noise</dt><dd>0</dd>" in report_training(result)) == found
+
+
 @pytest.mark.parametrize("dim", [2, 3])
 def test_coordinates_are_called_by_their_names(dim):
     x, names = report_points(300, dim), ["age", "income", "height"][:dim]

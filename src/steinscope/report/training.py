@@ -93,7 +93,8 @@ def _readable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **settings,
         "lr_decay": f"to zero over {decay} steps" if decay else False,
-        "noise": None if noise is None else f"{number(noise[0])}, to zero over 80% of {noise[1]} steps",
+        # Without noise the setting is 0, and None where the objective has a default of its own.
+        "noise": f"{number(noise[0])}, to zero over 80% of {noise[1]} steps" if noise else noise,
     }
 
 
