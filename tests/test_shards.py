@@ -105,7 +105,7 @@ def save(path, array):
         (lambda place: [save(place / "a.npy", np.array(["text"]))], "x: .*a.npy holds <U4 of shape"),
         (
             lambda place: [save(place / "a.npy", np.array([{}], dtype=object))],
-            "x: cannot be read: Array can't be memory-mapped",
+            "x: .*a.npy cannot be read: Array can't be memory-mapped",
         ),
         (lambda place: ["a.csv"], "x: expected .npy or .parquet files, all of one kind, got .csv"),
         (lambda place: [save(place / "a.npy", np.array([[1.0], [np.nan]]))], "x: row 1 holds nan"),
@@ -121,9 +121,14 @@ def test_shards_that_cannot_be_used_are_one_line(tmp_path, make, problem):
 def test_a_damaged_shard_is_one_line(tmp_path):
     path = save(tmp_path / "a.npy", np.ones((100, 3)))
     path.write_bytes(path.read_bytes()[:500])
-    (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing more")
-    for damaged in (path, tmp_path / "b.parquet"):
-        with pytest.raises(InputError, match="x: cannot be read: ") as raised:
+    (tmp_path / "b.npy").write_bytes(b"something else")
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 and nothing more")
+    for damaged, problem in (
+        (path, "a.npy cannot be read: "),
+        (tmp_path / "b.npy", "b.npy cannot be read: it is no .npy file of numbers"),
+        (tmp_path / "c.parquet", "cannot be read: .*c.parquet"),
+    ):
+        with pytest.raises(InputError, match=f"x: .*{problem}") as raised:
             gof_test([damaged], Gaussian(torch.zeros(3)))
         assert "\n" not in str(raised.value)
 

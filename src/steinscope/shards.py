@@ -149,12 +149,7 @@ def open_npy(paths: Sequence[str | Path], name: str) -> list[np.memmap]:
         paths: The files.
         name: What the user calls them, for messages.
     """
-    try:
-        parts = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
-    except FileNotFoundError as error:
-        raise InputError(name, f"there is no file {error.filename}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(name, f"cannot be read: {first_line(error)}") from None
+    parts = [_mapped(path, name) for path in paths]
     for path, part in zip(paths, parts, strict=True):
         if part.dtype.kind not in "fiu" or part.ndim == 0:
             raise InputError(name, f"{path} holds {part.dtype} of shape {part.shape}, expected rows of real numbers")
@@ -165,6 +160,17 @@ def open_npy(paths: Sequence[str | Path], name: str) -> list[np.memmap]:
                 f"{parts[0].shape[1:]} and {parts[0].dtype}",
             )
     return parts
+
+
+def _mapped(path: str | Path, name: str) -> np.memmap:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(name, f"there is no file {path}") from None
+    except (OSError, ValueError, EOFError) as error:
+        # Of a file that is none of its own NumPy says that it is pickled.
+        reason = "it is no .npy file of numbers" if "pickled" in str(error) else first_line(error)
+        raise InputError(name, f"{path} cannot be read: {reason}") from None
 
 
 def parquet_numbers(schema: Any, path: str | Path, name: str) -> np.dtype:
