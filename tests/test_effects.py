@@ -126,6 +126,15 @@ def test_the_interval_of_a_size_that_cannot_be_negative_ends_at_zero():
     assert one.low == 0.0 and "(0 to " in str(one)
 
 
+def test_no_gaussian_is_described_by_constant_scores():
+    """As of an exponential distribution, whose slopes are nothing but rounding."""
+    for seed in range(20):
+        x = np.random.default_rng(seed).exponential(size=(300, 2))
+        assert effects(x, -np.ones_like(x)) == ()
+        one = np.stack([-np.ones(300), 1 - x[:, 1]], 1)
+        assert all(0 not in found.coordinates for found in effects(x, one))
+
+
 def test_scores_of_the_energy_are_recognised():
     x = related(500, 0)
     (one,) = effects(x, x @ PRECISION)

@@ -35,8 +35,7 @@ Errors = Callable[[Tensor], Tensor]
 _MOST_NUMBERS = 3_000_000
 # With fewer points for each coordinate the slopes of a linear fit are mostly noise, and pairs are not looked at.
 _POINTS_FOR_EACH_COORDINATE = 5
-_LEVEL = 0.05
-_KINDS = 4
+_LEVEL, _KINDS = 0.05, 4
 _MOST_PAIRS = 1000
 _CHUNK_NUMBERS = 2_000_000
 _LEAST_FOR_FACTOR = 3
@@ -44,8 +43,8 @@ _LEAST_FOR_FACTOR = 3
 _LEAST_ALIKE = 0.5
 # Less than this is left of functions that are linear at the points, as all are where there are two values.
 _LEAST_CURVED = 1e-9
-# Eigenvalues below this share of the largest are zero, as where coordinates depend on each other linearly.
-_SINGULAR = 1e-10
+# Eigenvalues below this share of the largest are zero, as of linear dependence. Slopes below such a share are rounding.
+_SINGULAR, _LEAST_SLOPE = 1e-10, 1e-13
 _SURE = normal_quantile(0.975)
 
 
@@ -168,8 +167,8 @@ class _Comparison:
         outward = self._outward()
         if outward is None:
             return [Finding("sign")]
-        # Of a coordinate that the scores push outwards no Gaussian is described.
-        usable = (self.precision.diagonal() > 0).nonzero().view(-1)
+        # Where the scores push outwards, or are constant but for rounding, no Gaussian is described.
+        usable = (self.precision.diagonal() > _LEAST_SLOPE * self.score.abs().amax(0)).nonzero().view(-1)
         found = [*outward]
         if len(usable):
             is_all = len(usable) == self.u.shape[1]
@@ -435,8 +434,7 @@ def _corrected(errors: Errors, n: int, slopes: int) -> Errors:
 
 def _finding(kind: str, coordinates: tuple[int, ...], size: float, stderr: float) -> Finding:
     low, high = size - _SURE * stderr, size + _SURE * stderr
-    # A share of the mass and a root mean square are never negative.
-    if kind in ("shape", "dependence"):
+    if kind in ("shape", "dependence"):  # A share of the mass and a root mean square are never negative.
         low, high = max(0.0, low), min(1.0, high) if kind == "shape" else high
     return Finding(kind, coordinates, size, low, high, size / stderr if stderr > 0 else None)
 
