@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from steinscope import InputError, compare, discrepancy, gof_test
+from steinscope import InputError, compare, discrepancy, fit_critic, gof_test
+from steinscope.critics import Linear
 from steinscope.frames import coordinate_names, frame_numbers, is_frame
 from steinscope.kernels import ksd_test
 from steinscope.scoring import make_points
@@ -38,6 +39,20 @@ def test_the_columns_of_a_frame_name_the_coordinates():
     assert "age and income have correlation 0.8" in str(result)
     assert {tuple(finding["names"]) for finding in result.to_dict()["findings"]} >= {("age", "income")}
     assert ksd_test(frame, -x).pvalue == ksd_test(x, -x).pvalue
+
+
+def test_scores_with_the_columns_of_the_points_have_their_order():
+    frame, x = related()
+    same = Frame({name: -column for name, column in frame.data.items()})
+    other = Frame({name: same.data[name] for name in ("age", "income", "height")})
+    own = Frame({f"score_{name}": column for name, column in same.data.items()})
+    assert gof_test(frame, own, critics="mean").pvalue == gof_test(frame, same, critics="mean").pvalue
+    problem = "column 1 of the scores is 'income', and 'height' in x; give both in the same order"
+    for call in (lambda: gof_test(frame, other), lambda: discrepancy(frame, other), lambda: ksd_test(frame, other)):
+        with pytest.raises(InputError, match=f"model: {problem}"):
+            call()
+    with pytest.raises(InputError, match=f"score: {problem}"):
+        fit_critic(Linear(3), frame, other)
 
 
 def test_explanations_and_their_figures_use_the_names():

@@ -23,7 +23,7 @@ from steinscope.draws import Draws
 from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.flows import as_flow, refuse_guide
 from steinscope.foreign import check_fitted_columns, foreign_density
-from steinscope.frames import is_frame
+from steinscope.frames import check_score_columns, is_frame
 from steinscope.support.checks import check_flag
 from steinscope.supports import check_support, find_region
 
@@ -263,6 +263,7 @@ def model_of(x: Any, model: Any) -> Any:
         raise InputError("model", "expected a model or its scores at x; only Draws of steinscope.bayes bring their own")
     if is_frame(x):
         check_fitted_columns(model, [str(label) for label in x.columns])
+        check_score_columns(x, model)
     return _foreign_density(model) or model
 
 

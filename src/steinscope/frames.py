@@ -13,7 +13,16 @@ import numpy as np
 
 from steinscope.errors import InputError
 
-__all__ = ["Names", "check_names", "coordinate_label", "coordinate_names", "frame_numbers", "is_frame", "repeated"]
+__all__ = [
+    "Names",
+    "check_names",
+    "check_score_columns",
+    "coordinate_label",
+    "coordinate_names",
+    "frame_numbers",
+    "is_frame",
+    "repeated",
+]
 
 Names = tuple[str, ...] | None
 """What the coordinates of points are called; None where nobody has named them."""
@@ -22,6 +31,25 @@ Names = tuple[str, ...] | None
 def is_frame(value: Any) -> bool:
     """Whether a value is a data frame."""
     return hasattr(value, "columns") and callable(getattr(value, "to_numpy", None))
+
+
+def check_score_columns(x: Any, scores: Any, name: str = "model") -> None:
+    """Refuse scores whose columns are those of the points in another order. They may have names of their own.
+
+    Arguments:
+        x: The points as the user holds them.
+        scores: Their scores, or a model of any kind.
+        name: What the user calls them.
+    """
+    if not (is_frame(x) and is_frame(scores)):
+        return
+    labels, columns = [str(label) for label in x.columns], [str(label) for label in scores.columns]
+    if not set(labels) & set(columns):
+        return
+    for place, (came, wanted) in enumerate(zip(columns, labels, strict=False)):
+        if came != wanted:
+            problem = f"column {place} of the scores is {came!r}, and {wanted!r} in x; give both in the same order"
+            raise InputError(name, problem)
 
 
 def frame_numbers(frame: Any, name: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from torch import Tensor
 from steinscope.densities import as_density, evaluating, model_of, placement
 from steinscope.draws import Draws
 from steinscope.errors import InputError
-from steinscope.frames import Names, coordinate_names, is_frame
+from steinscope.frames import Names, check_score_columns, coordinate_names, is_frame
 from steinscope.points import (
     Rows,
     ScoredPoints,
@@ -131,6 +131,7 @@ def pair_points(
     """
     rows = check_rows(x, names[0])
     dtype, device = (like.dtype, like.device) if like else (rows_dtype(rows), rows_device(rows))
+    check_score_columns(x, score, names[1])
     scores = check_rows(score, names[1], dtype=dtype, device=device)
     if scores.shape != rows.shape:
         raise InputError(names[1], f"expected the shape of {names[0]}, {tuple(rows.shape)}, got {tuple(scores.shape)}")

@@ -172,6 +172,28 @@ def test_points_of_another_shape_are_refused():
         test.update(normal(5, 2))
 
 
+class Frame:
+    """A data frame with two columns."""
+
+    def __init__(self, *columns):
+        self.columns = columns
+
+    def to_numpy(self):
+        return normal(60, 2).numpy()
+
+
+def test_columns_keep_their_order(tmp_path):
+    model = Gaussian(torch.zeros(2))
+    test = SequentialTest(model)
+    test.update(normal(60, 2))
+    test.update(Frame("a", "b"))
+    test.save(tmp_path)
+    for again in (test, SequentialTest.load(tmp_path, model)):
+        with pytest.raises(InputError, match="x: expected the columns of the points before, a, b, got b, a"):
+            again.update(Frame("b", "a"))
+        assert again.update(Frame("a", "b")).n == 180
+
+
 def test_a_saved_test_needs_the_same_kind_of_model_and_is_not_overwritten_by_a_younger_one(tmp_path):
     test = SequentialTest(student(3))
     test.update(sample(student(3), 60))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from steinscope.densities import as_density, model_of
 from steinscope.errors import InputError, NonFiniteError
+from steinscope.frames import Names
 from steinscope.metric import Metric
 from steinscope.modes.surface import Surface
 from steinscope.points import ScoredPoints
@@ -120,6 +121,7 @@ class SequentialTest:
         self.alpha, self.seed = check_level("alpha", alpha), check_seed("seed", seed)
         self.critics = _closed_form(critics, model)
         self._shape: tuple[int, ...] | None = None
+        self._names: Names = None
         self._metric: Metric | None = None
         self._surface: Surface | None = None
         self._recent: _Pair | None = None
@@ -147,7 +149,10 @@ class SequentialTest:
         shape = tuple(points.x.shape[1:])
         if self._shape is not None and shape != self._shape:
             raise InputError("x", f"expected points of the shape of those before, {self._shape}, got {shape}")
-        self._shape = shape
+        if None not in (points.names, self._names) and points.names != self._names:
+            expected, came = (", ".join(names or ()) for names in (self._names, points.names))
+            raise InputError("x", f"expected the columns of the points before, {expected}, got {came}")
+        self._shape, self._names = shape, self._names or points.names
         for rows in points.batches(_BATCH_ROWS):
             # What is saved on one device must go on on another, so all but the model is computed on the CPU.
             self._take_in(points, *(part.reshape(len(part), -1).double().cpu() for part in rows))
@@ -254,6 +259,7 @@ class SequentialTest:
             "format": _FORMAT,
             "settings": self._settings(),
             "shape": self._shape,
+            "names": self._names,
             "n": self._n,
             "recent": self._recent,
             "metric": self._metric and {"centre": self._metric.centre, "scale": self._metric.scale},
@@ -284,6 +290,7 @@ class SequentialTest:
         test = cls(model, settings["alpha"], support=support, critics=settings["critics"], seed=settings["seed"])
         test._n, test.notes = state["n"], state["notes"]
         test._shape = None if state["shape"] is None else tuple(state["shape"])
+        test._names = None if state.get("names") is None else tuple(state["names"])
         test._recent = None if state["recent"] is None else tuple(state["recent"])
         test._purse.restore(state["purse"])
         if state["metric"] is not None:
