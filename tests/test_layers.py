@@ -12,10 +12,10 @@ SOURCE = ROOT / "src" / "steinscope"
 
 # From bottom to top: each imports only from those before it.
 LAYERS = (
-    "errors shapes frames draws support metric registries settings supports flows foreign central_differences "
-    "densities unconstrained stein maps shards points scoring cluster chains folds models critics samplers "
-    "objectives edges ties findings results effects explanation modes portfolio kernels gof estimation comparison "
-    "bayes data training streams plots report experiments commands cli __main__ __init__"
+    "errors shapes frames draws support metric registries settings supports flows foreign kernel_density "
+    "central_differences densities unconstrained stein maps shards points scoring cluster chains folds models critics "
+    "samplers objectives edges ties findings results effects explanation modes portfolio kernels gof estimation "
+    "comparison bayes data training streams plots report experiments commands cli __main__ __init__"
 ).split()
 # A result draws itself, and matplotlib is loaded when it does.
 LAZY = {

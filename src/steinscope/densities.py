@@ -24,6 +24,7 @@ from steinscope.errors import InputError, NonFiniteError, first_line
 from steinscope.flows import as_flow, refuse_guide
 from steinscope.foreign import check_fitted_columns, foreign_density
 from steinscope.frames import check_score_columns, is_frame
+from steinscope.kernel_density import as_kernel_sum
 from steinscope.support.checks import check_flag
 from steinscope.supports import check_support, find_region
 
@@ -269,6 +270,8 @@ def model_of(x: Any, model: Any) -> Any:
 
 def _foreign_density(model: Any) -> Density | WithLogProb | None:
     """A distribution of scipy.stats, an estimator of scikit-learn or a flow of zuko as a model; None for all else."""
+    if (kernels := as_kernel_sum(model)) is not None:
+        return kernels
     found = foreign_density(model)
     return as_flow(model) if found is None else _NumpyLogProbDensity(*found)
 
