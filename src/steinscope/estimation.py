@@ -273,9 +273,8 @@ def _check_density(x: Tensor, names: Names) -> None:
         coordinate = int(is_atom.nonzero()[0, 0])
         raise InputError(
             "x",
-            f"most points have {coordinate_label(names, coordinate)} = {float(middle[coordinate]):g}; such points "
-            "have no density, and their discrepancy from a model is infinite: leave the coordinate out, add noise, or "
-            "use gof_test",
+            f"most points have {coordinate_label(names, coordinate)} = {float(middle[coordinate]):g}; such points have "
+            "no density, and their discrepancy is infinite: leave the coordinate out, add noise, or use gof_test",
         )
 
 
