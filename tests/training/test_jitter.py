@@ -63,6 +63,13 @@ def test_points_move_from_the_second_time_on_unless_the_user_says_otherwise():
     assert float(spread_of_batches(x, steps=60, objective=LearnedStein(residual=False))[1].max()) == 0
 
 
+def test_jitter_ends_where_learning_rates_do_not_fall(monkeypatch):
+    monkeypatch.setattr("steinscope.training.loop.OPEN_STEPS", 40)
+    x = torch.randn(200, 2, generator=generator())
+    early, *_, late = spread_of_batches(x, steps=60, lr_decay=False)[1].chunk(3)
+    assert float(early.max()) > 0.01 and float(late.max()) == 0
+
+
 def test_fresh_points_stay_where_they_are():
     def draw(n, source):
         return torch.randn(n, 2, generator=source).round(decimals=1)

@@ -112,7 +112,7 @@ def train(
             first 80% of the steps. With noise separated modes overlap, so that objectives that see only scores learn
             how much mass each mode has. By default `lsd` adds noise with the covariance of the points times 20 over
             their number, a quarter at most, to points that come again, so that few of them are not learned by heart; it
-            falls with the learning rates. 0 for none.
+            falls with the learning rates, or over 1600 steps where they do not. 0 for none.
         seed: A whole number: the order of the points, the first critic, and all noise.
         start: The `state` of an earlier result, to continue from there, with other rates, noise or steps if you like.
         checkpoint: A directory for checkpoints.

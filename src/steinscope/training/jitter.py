@@ -10,14 +10,14 @@ from torch import Tensor
 from steinscope.shapes import flattened
 from steinscope.support.randomness import normal_rows
 
-__all__ = ["Jitter", "noise_left"]
+__all__ = ["OPEN_STEPS", "Jitter", "noise_left"]
 
 # At first the variance of the noise is that of the n points, times this and divided by n, and a quarter of it at most.
 _VARIANCE, _MOST = 20.0, 0.25
 # A smaller standard deviation is not worth a word.
 _NOTED = 0.15
-# The share of the steps over which noise falls to zero.
-_SHARE = 0.8
+# The share of the steps over which noise falls to zero, and the steps that jitter takes for all where a run has no end.
+_SHARE, OPEN_STEPS = 0.8, 2000
 
 
 def noise_left(step: int, steps: int) -> float:

@@ -19,7 +19,7 @@ from steinscope.support.randomness import derive_generator, normal_rows
 from steinscope.training.batches import Batches
 from steinscope.training.checkpoint import newest_step
 from steinscope.training.distributed import Processes
-from steinscope.training.jitter import Jitter, noise_left
+from steinscope.training.jitter import OPEN_STEPS, Jitter, noise_left
 from steinscope.training.optimisers import Optimisers
 from steinscope.training.watchman import Watchman, best_of
 from steinscope.unconstrained import Unconstrained, unconstrained_model
@@ -169,8 +169,8 @@ class Loop:
     def _batch(self, draw: int) -> Tensor:
         """The points of a draw, smoothed by what is left of the noise at this step."""
         x = self._smoothed(self.batches.batch(draw), draw, _SMOOTHING)
-        # Without an end there is nothing to fall over.
-        left = noise_left(self.step, self.settings.steps) if self.settings.lr_decay else 1.0
+        # Without an end it falls to zero all the same, because points with noise spread too far.
+        left = noise_left(self.step, self.settings.steps if self.settings.lr_decay else OPEN_STEPS)
         count = self.batches.count
         if self.jitter is None or not left or count is None or self.batches.is_first_pass(draw):
             return x
