@@ -7,13 +7,15 @@ import torch
 from scipy import stats
 from torch.distributions import Gumbel
 
+import steinscope.effects as effects_module
 from steinscope import gof_test
 from steinscope.bayes import from_arrays
 from steinscope.chains import measure_chains
 from steinscope.effects import find_effects
+from steinscope.maps.angles import FREQUENCIES
 from steinscope.scoring import make_points
 
-from helpers import normal
+from helpers import generator, normal
 
 ROOT = torch.linalg.cholesky(0.6 * torch.ones(4, 4) + 0.4 * torch.eye(4)).double()
 PRECISION = torch.linalg.inv(ROOT @ ROOT.T)
@@ -234,3 +236,38 @@ def test_a_coordinate_with_two_values_is_said_without_needless_digits(dtype):
     )
     # Functions of two values are all linear: how much of the mass lies elsewhere cannot be told.
     assert "x[0] has another shape than the model says" in said
+
+
+def test_shapes_of_many_coordinates_take_work_in_proportion_to_their_number(monkeypatch):
+    """Each coordinate is looked at by itself: the numbers that are computed for shapes do not grow with its square."""
+    seen = []
+    original = effects_module._Shapes._residual
+
+    def counted(self, number, columns=slice(None)):
+        found = original(self, number, columns)
+        seen.append(found[0].numel())
+        return found
+
+    monkeypatch.setattr(effects_module._Shapes, "_residual", counted)
+    n, d = 200, 150
+    x = torch.randn(n, d, generator=generator()).double().exp()
+    x = (x - x.mean(0)) / x.std(0)
+    shapes = [one for one in effects(x, -x) if one.kind == "shape"]
+    functions = 2 * len(FREQUENCIES)
+    assert len(shapes) > d / 2 and sum(seen) <= 2 * functions * n * d
+
+
+@pytest.mark.parametrize("n", [60, 400])
+def test_a_coordinate_by_itself_is_as_among_all(n):
+    """60 points of 20 coordinates are too few for correlations, 400 are enough."""
+    x = torch.randn(n, 20, generator=generator()).double() @ torch.randn(20, 20, generator=generator(1)).double()
+    view = effects_module._Comparison.of(x, -x, lambda values: values.std(0) / math.sqrt(n), n - 1)
+    shapes = effects_module._Shapes(effects_module._Described.by(view))
+    assert view.is_joint == (n == 400)
+    for number in (0, 3):
+        every, own, slopes = shapes._residual(number)
+        torch.testing.assert_close(slopes.diagonal(), own)
+        for i in (0, 19):
+            alone, slope, _ = shapes._residual(number, slice(i, i + 1))
+            torch.testing.assert_close(alone[:, 0], every[:, i])
+            torch.testing.assert_close(slope[0], own[i])

@@ -321,25 +321,27 @@ class _Shapes:
             for triple in ((sine, rate * cosine, -cosine / rate), (cosine, -rate * sine, sine / rate))
         ]
 
-    def _residual(self, number: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "d d"]]:
-        """Function `number` of each coordinate without its linear part, and the slopes of that part."""
-        function = self.functions[number][0] - self.functions[number][0].mean(0)
-        slopes = self.view.u.T @ function / len(function)
-        slopes = self.inverse @ slopes if self.view.is_joint else slopes.diagonal().diag()
-        return function - self.view.u @ slopes, slopes
+    def _residual(self, number: int, columns: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor]:
+        """Function `number` of coordinates less its linear part, and the slopes of that in its own and all of them."""
+        (function, *_), u = self.functions[number], self.view.u
+        function = function[:, columns] - function[:, columns].mean(0)
+        if self.view.is_joint:
+            slopes = self.inverse @ (u.T @ function / len(u))
+            return function - u @ slopes, slopes[columns].diagonal(), slopes
+        own = (u[:, columns] * function).mean(0)
+        return function - u[:, columns] * own, own, torch.eye(u.shape[1], dtype=u.dtype)[:, columns] * own
 
     def findings(self) -> list[Finding]:
         """The marginals and pairs that stand out."""
         d = self.view.u.shape[1]
-        count = len(self.functions) * (d * d if self.view.is_joint else d)
-        limit = self.view.threshold(count)
+        limit = self.view.threshold(len(self.functions) * (d * d if self.view.is_joint else d))
         marginal = torch.zeros(d, dtype=torch.float64)
         pairs: dict[frozenset[int], Finding] = {}
         for number, (_, derivative, _) in enumerate(self.functions):
-            residual, slopes = self._residual(number)
-            terms = self.score * residual + derivative - slopes.diagonal()
+            residual, own, slopes = self._residual(number)
+            terms = self.score * residual + derivative - own
             z = (terms.mean(0) / self.view.errors(terms)).abs()
-            raw = self.view.score * residual + derivative - slopes.diagonal()
+            raw = self.view.score * residual + derivative - own
             marginal = torch.maximum(marginal, torch.minimum(z, self.view.remains(raw, *self.tangents).abs()))
             if self.view.is_joint:
                 for one in self._pairs(residual, slopes, limit):
@@ -351,14 +353,13 @@ class _Shapes:
 
     def _pairs(self, residual: Tensor, slopes: Tensor, limit: float) -> list[Finding]:
         """The coordinates that depend on this function of another one in another way than the model says."""
-        n = len(residual)
+        n, found = len(residual), []
         mean = self.score.T @ residual / n - slopes
         spread = torch.outer(self.score.square().mean(0).sqrt(), residual.square().mean(0).sqrt())
         rough = mean.abs() * math.sqrt(n) / spread.clamp_min(1e-300)
         rough.fill_diagonal_(0.0)
         chosen = rough.view(-1).topk(min(rough.numel(), _MOST_PAIRS)).indices
         chosen = chosen[rough.view(-1)[chosen] > limit / 2]
-        found = []
         width = max(1, _CHUNK_NUMBERS // n)
         for start in range(0, len(chosen), width):
             part = chosen[start : start + width]
@@ -388,9 +389,8 @@ class _Shapes:
 
     def _marginal(self, i: int, z: float) -> Finding:
         """How much of the mass of a coordinate lies elsewhere: the total variation, if all else were right."""
-        parts = [self._residual(number) for number in range(len(self.functions))]
-        basis = torch.stack([residual[:, i] for residual, _ in parts], 1)
-        own = torch.stack([slopes[i, i] for _, slopes in parts])
+        parts = [self._residual(number, slice(i, i + 1)) for number in range(len(self.functions))]
+        basis, own = torch.cat([residual for residual, _, _ in parts], 1), torch.cat([own for _, own, _ in parts])
         derivatives, integrals = (torch.stack([f[k][:, i] for f in self.functions], 1) for k in (1, 2))
         means = torch.stack([f[0][:, i].mean() for f in self.functions])
         u = self.view.u[:, i : i + 1]
